@@ -1,0 +1,116 @@
+//! An endpoint: one model-server address that can be picked, and what is known of its load.
+//!
+//! Decides identity and text forms; knows neither where endpoints come from nor how load is read.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The stable name of an endpoint, `namespace/name` (and `-rank-N` where one server has several
+/// ports). Load and in-flight counts follow the id, not the address.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct EndpointId(Arc<str>);
+
+impl EndpointId {
+    /// The id of `name` in `namespace`.
+    pub fn new(namespace: &str, name: &str) -> Self {
+        Self(format!("{namespace}/{name}").into())
+    }
+
+    /// The text form, `namespace/name`.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for EndpointId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// One pickable model-server address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Stable name.
+    pub id: EndpointId,
+    /// Where requests go. Printed as `ip:port`, IPv6 in brackets, in the destination header.
+    pub address: SocketAddr,
+    /// Labels of the pod or file entry; ordered, so that text forms are stable.
+    pub labels: BTreeMap<String, String>,
+}
+
+impl Endpoint {
+    /// An endpoint without labels.
+    pub fn new(namespace: &str, name: &str, address: SocketAddr) -> Self {
+        Self { id: EndpointId::new(namespace, name), address, labels: BTreeMap::new() }
+    }
+
+    /// The endpoint's IP, the part that a subset hint without a port matches.
+    pub fn ip(&self) -> IpAddr {
+        self.address.ip()
+    }
+}
+
+/// One scraped signal of an endpoint, as a decision sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub enum Signal {
+    /// The engine has no such metric: the signal takes no part in a decision.
+    Unmapped,
+    /// Mapped, but not read yet.
+    #[default]
+    Never,
+    /// The newest good reading.
+    Read {
+        /// In the signal's own unit: requests for queues, a fraction for KV-cache use.
+        value: f64,
+        /// Time since the scrape that brought it ended.
+        age: Duration,
+    },
+}
+
+impl Signal {
+    /// The value if it is at most `limit` old. The limit itself is fresh, as upstream compares.
+    pub fn fresh(self, limit: Duration) -> Option<f64> {
+        match self {
+            Self::Read { value, age } if age <= limit => Some(value),
+            _ => None,
+        }
+    }
+
+    /// The newest value, of any age.
+    pub fn value(self) -> Option<f64> {
+        match self {
+            Self::Read { value, .. } => Some(value),
+            _ => None,
+        }
+    }
+
+    /// The age of the newest value.
+    pub fn age(self) -> Option<Duration> {
+        match self {
+            Self::Read { age, .. } => Some(age),
+            _ => None,
+        }
+    }
+
+    /// Whether the endpoint's engine exports this signal at all.
+    pub fn is_mapped(self) -> bool {
+        self != Self::Unmapped
+    }
+}
+
+/// Everything that decisions read about one endpoint's load, frozen at one instant.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Load {
+    /// Requests that the server has queued.
+    pub waiting: Signal,
+    /// Requests that the server is running.
+    pub running: Signal,
+    /// KV-cache use, a fraction in `[0, 1]`.
+    pub kv: Signal,
+    /// Requests that this picker sent there and that have not ended.
+    pub in_flight: u32,
+}

@@ -1,0 +1,4 @@
+//! The `plumbline` binary.
+#![allow(missing_docs)]
+
+fn main() {}

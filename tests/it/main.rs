@@ -1,0 +1,2 @@
+//! The one integration binary: every module here runs the real parts it names.
+#![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::expect_used)]
