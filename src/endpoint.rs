@@ -113,4 +113,19 @@ pub struct Load {
     pub kv: Signal,
     /// Requests that this picker sent there and that have not ended.
     pub in_flight: u32,
+    /// Data-parallel ranks behind the address, whose queues are summed in `waiting` and `running`.
+    /// Zero before the first reading, and then counts as one.
+    pub ranks: u32,
+}
+
+impl Load {
+    /// `waiting` of one rank: what the queue threshold of a single scheduler is compared with.
+    pub fn waiting_per_rank(&self) -> Signal {
+        match self.waiting {
+            Signal::Read { value, age } => {
+                Signal::Read { value: value / f64::from(self.ranks.max(1)), age }
+            }
+            other => other,
+        }
+    }
 }

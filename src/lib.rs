@@ -3,9 +3,47 @@
 //! The modules stand in reading order, from the shell down to the adapters; `ARCHITECTURE.md` draws
 //! the picture. Imports point down only, and `tests/it/layering.rs` fails on one that does not.
 
+// Shell: flags, wiring, start and end.
+pub mod app;
+pub mod cli;
+pub mod lifecycle;
+
 // Vocabulary: plain values.
 pub mod endpoint;
+pub mod pool;
+pub mod thresholds;
 pub mod units;
 
+// Core: pure decisions.
+pub mod routing;
+pub mod saturation;
+
+// State: lock-free snapshots, one writer each.
+pub mod policy;
+pub mod store;
+
 // Adapters in.
+pub mod config;
 pub mod discovery;
+pub mod poller;
+pub mod watched_file;
+
+// Adapters out.
+pub mod admin;
+pub mod ext_proc;
+pub mod telemetry;
+
+// Surroundings for the demo and for tests: a model server, a real gateway.
+pub mod envoy;
+pub mod sim;
+
+/// Properties run 64 fixed cases; `PLUMBLINE_PROPERTY_CASES` asks for more, with a new seed each time.
+#[cfg(test)]
+fn fixed_seed() -> proptest::test_runner::Config {
+    use proptest::test_runner::{Config, RngSeed};
+    let base = Config { failure_persistence: None, ..Config::default() };
+    match std::env::var("PLUMBLINE_PROPERTY_CASES").ok().and_then(|cases| cases.parse().ok()) {
+        Some(cases) => Config { cases, ..base },
+        None => Config { cases: 64, rng_seed: RngSeed::Fixed(7), ..base },
+    }
+}

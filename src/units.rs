@@ -160,6 +160,32 @@ fn write_decimal(
     f.write_str(unit)
 }
 
+/// Reads a size in bytes as upstream's flags do: one trailing `B` or `b` is dropped, then a Kubernetes
+/// quantity with an optional suffix `k M G` (decimal) or `Ki Mi Gi` (binary).
+///
+/// # Errors
+/// A text that names the rule.
+pub fn parse_bytes(text: &str) -> Result<usize, String> {
+    const SUFFIXES: [(&str, usize); 6] = [
+        ("Ki", 1 << 10),
+        ("Mi", 1 << 20),
+        ("Gi", 1 << 30),
+        ("k", 1_000),
+        ("M", 1_000_000),
+        ("G", 1_000_000_000),
+    ];
+    let quantity = text.strip_suffix(['B', 'b']).unwrap_or(text);
+    let (digits, unit) = SUFFIXES
+        .iter()
+        .find_map(|(suffix, unit)| quantity.strip_suffix(suffix).map(|digits| (digits, *unit)))
+        .unwrap_or((quantity, 1));
+    let all_digits = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+    let number = if all_digits { digits.parse::<usize>().ok() } else { None };
+    number
+        .and_then(|number| number.checked_mul(unit))
+        .ok_or_else(|| format!("{text:?} is no size in bytes such as 64Mi or 20MB"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -197,6 +223,19 @@ mod tests {
         ] {
             let error = GoDuration::parse(text).unwrap_err().to_string();
             assert!(error.contains(rule), "{text}: {error}");
+        }
+    }
+
+    /// Mutant: a binary suffix read as decimal, or the trailing B kept.
+    #[test]
+    fn sizes_read_as_upstream_reads_them() {
+        for (text, bytes) in
+            [("10Mi", 10 << 20), ("10MiB", 10 << 20), ("20MB", 20_000_000), ("7", 7), ("1k", 1000)]
+        {
+            assert_eq!(parse_bytes(text), Ok(bytes), "{text}");
+        }
+        for text in ["10invalid", "abc", "-10Mi", "10Ei", "", "+5", "Mi"] {
+            assert!(parse_bytes(text).is_err(), "{text}");
         }
     }
 }

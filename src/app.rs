@@ -1,0 +1,272 @@
+//! The composition root: bind every socket first, wire, spawn, hand back addresses and a drain.
+//!
+//! Decides the order of start and of shutdown; everything else is decided by what it wires. Adapters
+//! meet only here.
+
+mod membership;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tonic::service::Routes;
+
+use crate::admin::{self, Admin, health};
+use crate::discovery::Discovery;
+use crate::discovery::file::{FileDiscovery, Reloads};
+use crate::discovery::static_list::StaticList;
+use crate::ext_proc::server::{self, Threads};
+use crate::ext_proc::{Picking, tls};
+use crate::lifecycle::Lifecycle;
+use crate::policy::{Policy, PolicyWriter};
+use crate::poller::{Poller, Scrapes};
+use crate::store::Store;
+use crate::telemetry::metrics::Metrics;
+
+/// Where endpoints come from.
+#[derive(Debug, Clone)]
+pub enum Source {
+    /// A list given at start.
+    Static(StaticList),
+    /// A watched file.
+    File(PathBuf),
+}
+
+/// How the ext_proc port is secured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Security {
+    /// No TLS.
+    Plaintext,
+    /// A certificate made at start.
+    SelfSigned,
+    /// `tls.crt` and `tls.key` in this folder.
+    Files(PathBuf),
+}
+
+/// Everything that a start needs, already validated.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Where endpoints come from.
+    pub source: Source,
+    /// The first policy.
+    pub policy: Policy,
+    /// ext_proc and health.
+    pub grpc: SocketAddr,
+    /// Health alone.
+    pub grpc_health: SocketAddr,
+    /// HTTP for operators.
+    pub admin: SocketAddr,
+    /// How the ext_proc port is secured.
+    pub security: Security,
+    /// Time between two scrapes of one endpoint.
+    pub scrape_interval: Duration,
+    /// How long new requests are still taken after the drain began.
+    pub drain_timeout: Duration,
+    /// Where requests are served.
+    pub threads: Threads,
+    /// Largest request body in bytes.
+    pub max_body: usize,
+    /// Whether `/debug` answers other hosts.
+    pub debug_remote: bool,
+}
+
+/// The bound addresses, useful when a port was 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Addresses {
+    /// ext_proc and health.
+    pub grpc: SocketAddr,
+    /// Health alone.
+    pub grpc_health: SocketAddr,
+    /// HTTP for operators.
+    pub admin: SocketAddr,
+}
+
+/// A running process.
+pub struct App {
+    /// Where it listens.
+    pub addresses: Addresses,
+    /// Its readiness.
+    pub lifecycle: Lifecycle,
+    /// Its store, for those who look from inside.
+    pub store: Store,
+    drain_timeout: Duration,
+    stop_serving: watch::Sender<bool>,
+    stop_rest: watch::Sender<bool>,
+    serving: JoinSet<Result<()>>,
+    rest: JoinSet<Result<()>>,
+}
+
+impl App {
+    /// Binds, wires and spawns; returns as soon as every socket listens.
+    ///
+    /// # Errors
+    /// An address in use or a certificate that cannot be read; nothing keeps running then.
+    pub async fn start(settings: Settings) -> Result<Self> {
+        let grpc = bind(settings.grpc, "ext_proc").await?;
+        let grpc_health = bind(settings.grpc_health, "health").await?;
+        let admin_listener = bind(settings.admin, "admin").await?;
+        let tls = match &settings.security {
+            Security::Plaintext => None,
+            Security::SelfSigned => Some(tls::acceptor(None)?),
+            Security::Files(folder) => Some(tls::acceptor(Some(folder))?),
+        };
+        let addresses = Addresses {
+            grpc: grpc.local_addr()?,
+            grpc_health: grpc_health.local_addr()?,
+            admin: admin_listener.local_addr()?,
+        };
+        announce(&settings.policy, &addresses);
+
+        let lifecycle = Lifecycle::default();
+        let metrics = Arc::new(Metrics::new()?);
+        let (store, writer) = Store::new(Instant::now().into_std());
+        let (_policy_writer, policy) = PolicyWriter::new(settings.policy);
+        let scrapes = Scrapes::default();
+        let (stop_serving, stopped_serving) = watch::channel(false);
+        let (stop_rest, stopped_rest) = watch::channel(false);
+        let (mut serving, mut rest) = (JoinSet::new(), JoinSet::new());
+
+        let (sink, sets) = mpsc::channel(4);
+        let poller = Poller {
+            store: store.clone(),
+            metrics: Arc::clone(&metrics),
+            scrapes: scrapes.clone(),
+            engines: Arc::default(),
+            interval: settings.scrape_interval,
+        };
+        let not_synced = lifecycle.latch(membership::NOT_SYNCED);
+        let members = membership::run(sets, writer, poller, lifecycle.clone(), Some(not_synced));
+        rest.spawn(async move {
+            members.await;
+            Ok(())
+        });
+        let reloads = Arc::new(Reloads::default());
+        let discovery = (settings.source, Arc::clone(&reloads));
+        spawn_discovery(&mut rest, discovery, sink, stopped_rest.clone());
+
+        let picking = Picking {
+            store: store.clone(),
+            policy: policy.clone(),
+            metrics: Arc::clone(&metrics),
+            max_body: settings.max_body,
+        };
+        let routes = Routes::new(picking.into_service())
+            .add_service(health::Checks::into_service(lifecycle.clone()))
+            .prepare();
+        let ext_proc = server::serve(grpc, tls, routes, settings.threads, stopped_serving);
+        serving.spawn(async move { ext_proc.await.context("serving ext_proc") });
+        let health_routes = Routes::new(health::Checks::into_service(lifecycle.clone())).prepare();
+        let health =
+            server::serve(grpc_health, None, health_routes, Threads::Here, stopped_rest.clone());
+        rest.spawn(async move { health.await.context("serving health") });
+        let pages = Admin {
+            store: store.clone(),
+            policy,
+            lifecycle: lifecycle.clone(),
+            metrics,
+            scrapes,
+            reloads,
+            debug_remote: settings.debug_remote,
+        };
+        let pages = admin::serve(admin_listener, pages, stopped_rest);
+        rest.spawn(async move { pages.await.context("serving admin pages") });
+
+        let drain_timeout = settings.drain_timeout;
+        Ok(Self {
+            addresses,
+            lifecycle,
+            store,
+            drain_timeout,
+            stop_serving,
+            stop_rest,
+            serving,
+            rest,
+        })
+    }
+
+    /// Runs until `shutdown` resolves, then drains: not ready at once, new requests for the drain
+    /// timeout, then open streams to their end, and the operators' ports last.
+    ///
+    /// # Errors
+    /// The first part that failed for good.
+    pub async fn run(mut self, shutdown: impl Future<Output = ()>) -> Result<()> {
+        tokio::select! {
+            () = shutdown => {}
+            ended = first_failure(&mut self.serving, &mut self.rest) => return Err(ended),
+        }
+        tracing::info!(timeout = ?self.drain_timeout, "draining");
+        self.lifecycle.drain();
+        tokio::time::sleep(self.drain_timeout).await;
+        self.stop_serving.send_replace(true);
+        while let Some(part) = self.serving.join_next().await {
+            part??;
+        }
+        self.stop_rest.send_replace(true);
+        while let Some(part) = self.rest.join_next().await {
+            part??;
+        }
+        tracing::info!("drained");
+        Ok(())
+    }
+}
+
+/// No part ends by itself before a drain, except the membership task after a discovery that failed.
+async fn first_failure(
+    serving: &mut JoinSet<Result<()>>,
+    rest: &mut JoinSet<Result<()>>,
+) -> anyhow::Error {
+    loop {
+        let ended = tokio::select! {
+            Some(part) = serving.join_next() => part,
+            Some(part) = rest.join_next() => part,
+            else => return anyhow!("every part of the process has ended"),
+        };
+        match ended {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return error,
+            Err(error) => return error.into(),
+        }
+    }
+}
+
+async fn bind(address: SocketAddr, part: &str) -> Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| format!("binding {address} for {part}"))
+}
+
+fn spawn_discovery(
+    rest: &mut JoinSet<Result<()>>,
+    (source, reloads): (Source, Arc<Reloads>),
+    sink: crate::discovery::Sink,
+    stop: watch::Receiver<bool>,
+) {
+    match source {
+        Source::Static(list) => {
+            rest.spawn(async move { list.run(sink, stop).await.context("--endpoints") });
+        }
+        Source::File(path) => {
+            let file = FileDiscovery::new(path, reloads);
+            rest.spawn(async move { file.run(sink, stop).await.context("--endpoints-file") });
+        }
+    }
+}
+
+/// Operators look for these lines after every start.
+fn announce(policy: &Policy, addresses: &Addresses) {
+    for (name, number, source) in policy.table() {
+        tracing::info!(name, value = %number, source = source.name(), "threshold");
+    }
+    tracing::info!(
+        grpc = %addresses.grpc,
+        grpc_health = %addresses.grpc_health,
+        admin = %addresses.admin,
+        generation = policy.generation,
+        digest = policy.digest,
+        "listening"
+    );
+}

@@ -1,0 +1,125 @@
+//! `plumbline check`: validate everything, start nothing.
+//!
+//! Decides the report and the exit code: 0 good, 1 an error, 2 warnings with `--strict`.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use serde_json::json;
+
+use super::serve::ServeArgs;
+use crate::admin::debug;
+use crate::app::Settings;
+use crate::discovery::document;
+
+/// Shown under `--help`.
+pub const EXAMPLES: &str = "\
+Examples:
+  plumbline check --endpoints 10.0.0.1:8000 --params '{\"headroom\": 0.2}'
+  plumbline check --endpoints-file endpoints.yaml --output json
+  plumbline check --endpoints-file endpoints.yaml --strict   # exit 2 on warnings";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Output {
+    Text,
+    Json,
+}
+
+/// The flags of `serve`, and how to report.
+#[derive(Debug, Clone, Args)]
+pub struct CheckArgs {
+    #[command(flatten)]
+    serve: ServeArgs,
+    /// Format of the report.
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    output: Output,
+    /// Exit with 2 when there are warnings.
+    #[arg(long)]
+    strict: bool,
+}
+
+/// What was found.
+#[derive(Default)]
+struct Report {
+    settings: Option<Settings>,
+    errors: Vec<String>,
+    warnings: Vec<String>,
+}
+
+/// Prints the report to standard output.
+pub(super) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
+    let report = examine(&args.serve);
+    let text = match args.output {
+        Output::Json => report.json(),
+        Output::Text => report.text(),
+    };
+    std::io::stdout().write_all(text.as_bytes())?;
+    Ok(if !report.errors.is_empty() {
+        ExitCode::from(1)
+    } else if args.strict && !report.warnings.is_empty() {
+        ExitCode::from(2)
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+fn examine(args: &ServeArgs) -> Report {
+    let mut report = Report::default();
+    match args.resolve() {
+        Ok(resolved) => {
+            report.settings = Some(resolved.settings);
+            report.warnings = resolved.warnings;
+        }
+        Err(errors) => report.errors = errors,
+    }
+    if let Some(path) = args.endpoints_file() {
+        match std::fs::read(path) {
+            Err(error) => report.errors.push(format!("{}: {error}", path.display())),
+            Ok(bytes) => report.endpoints_document(&path.display().to_string(), &bytes),
+        }
+    }
+    report
+}
+
+impl Report {
+    fn endpoints_document(&mut self, path: &str, bytes: &[u8]) {
+        let named = |text: &dyn std::fmt::Display| format!("{path}: {text}");
+        match document::parse(bytes) {
+            Err(error) => self.errors.push(named(&error)),
+            Ok(parsed) => {
+                self.errors.extend(parsed.rejected.iter().map(|entry| named(entry)));
+                self.warnings.extend(parsed.warnings.iter().map(|warning| named(warning)));
+                if parsed.endpoints.is_empty() {
+                    self.warnings.push(named(&"no endpoints: every request gets 503"));
+                }
+            }
+        }
+    }
+
+    fn json(&self) -> String {
+        let thresholds = self.settings.as_ref().map(|s| debug::thresholds(&s.policy));
+        let report = json!({
+            "thresholds": thresholds,
+            "errors": self.errors,
+            "warnings": self.warnings,
+        });
+        format!("{report:#}\n")
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        for (name, number, source) in self.settings.iter().flat_map(|s| s.policy.table()) {
+            text += &format!("{name:<26} {:<8} {}\n", number.to_string(), source.name());
+        }
+        for (kind, lines) in [("error", &self.errors), ("warning", &self.warnings)] {
+            for line in lines {
+                text += &format!("{kind}: {line}\n");
+            }
+        }
+        if self.errors.is_empty() && self.warnings.is_empty() {
+            text += "good\n";
+        }
+        text
+    }
+}

@@ -1,0 +1,132 @@
+//! YAML or JSON text as a plain tree in which every value knows its line.
+//!
+//! Decides how scalars are told apart; knows no key of any document. Lines and columns count from 1.
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_saphyr::Spanned;
+
+/// A value and where it stands.
+pub(super) type Node = Spanned<Value>;
+
+/// One YAML value. Tags and anchors are resolved by the reader.
+#[derive(Debug)]
+pub(super) enum Value {
+    Null,
+    Bool,
+    Float,
+    Int(i128),
+    Text(String),
+    List(Vec<Node>),
+    /// In the order of the document; keys that are no text read as their spelling.
+    Map(Vec<(Spanned<String>, Node)>),
+}
+
+impl Value {
+    /// The kind of value, with its article, for error texts.
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Bool => "a boolean",
+            Self::Float | Self::Int(_) => "a number",
+            Self::Text(_) => "text",
+            Self::List(_) => "a list",
+            Self::Map(_) => "a mapping",
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Value {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ValueVisitor)
+    }
+}
+
+struct ValueVisitor;
+
+impl<'de> Visitor<'de> for ValueVisitor {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Value, E> {
+        Ok(Value::Bool)
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<Value, E> {
+        Ok(Value::Int(number.into()))
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<Value, E> {
+        Ok(Value::Int(number.into()))
+    }
+
+    fn visit_i128<E>(self, number: i128) -> Result<Value, E> {
+        Ok(Value::Int(number))
+    }
+
+    fn visit_u128<E>(self, _: u128) -> Result<Value, E> {
+        // Larger than any number that a document here can mean.
+        Ok(Value::Float)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Value, E> {
+        Ok(Value::Float)
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
+        Ok(Value::Text(text.to_owned()))
+    }
+
+    fn visit_string<E>(self, text: String) -> Result<Value, E> {
+        Ok(Value::Text(text))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = seq.next_element()? {
+            items.push(item);
+        }
+        Ok(Value::List(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut entries = Vec::new();
+        while let Some(entry) = map.next_entry()? {
+            entries.push(entry);
+        }
+        Ok(Value::Map(entries))
+    }
+}
+
+/// The first document of `text`, and whether another follows. `None`: the text holds no value.
+///
+/// The whole text must be well formed, what follows the first document too: a stray bracket at the
+/// end is more likely a torn file than a second document.
+pub(super) fn first_document(text: &str) -> Result<Option<(Node, bool)>, serde_saphyr::Error> {
+    let options = serde_saphyr::options! {
+        with_snippet: false,
+        // A port that is written `08000` or `8_000` must arrive as written to be refused by name.
+        leading_zero_numbers_as_strings: true,
+        underscored_numbers_as_strings: true,
+        // `name: y` and `zone: no` are text, as YAML 1.2 has it.
+        strict_booleans: true,
+    };
+    let mut bytes = text.as_bytes();
+    let mut documents = serde_saphyr::read_with_options(&mut bytes, options);
+    let Some(first) = documents.next().transpose()? else { return Ok(None) };
+    let another = documents.next().transpose()?.is_some_and(|_: Node| true);
+    Ok(Some((first, another)))
+}

@@ -1,0 +1,133 @@
+//! The ext_proc service: the gateway's stream on one side, a decision on the other.
+//!
+//! Decides which endpoint by asking `routing` with one policy, one membership and one reading of the
+//! loads; the protocol is the session's, the proto types are `wire`'s, connections are `server`'s.
+
+pub mod server;
+pub mod session;
+mod stream;
+pub mod tls;
+mod wire;
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use envoy_types::pb::envoy::service::ext_proc::v3::ProcessingRequest;
+use envoy_types::pb::envoy::service::ext_proc::v3::external_processor_server::{
+    ExternalProcessor, ExternalProcessorServer,
+};
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use tokio::time::Instant;
+use tonic::{Request, Response, Status, Streaming};
+
+use crate::endpoint::Load;
+use crate::policy::PolicyReader;
+use crate::pool::PoolView;
+use crate::routing::{self, Refusal, Scratch};
+use crate::store::{InFlight, Store};
+use crate::telemetry::metrics::Metrics;
+use session::Rejection;
+use stream::ProcessStream;
+
+/// Name under which gateways check the health of this service.
+pub const SERVICE_NAME: &str = "envoy.service.ext_proc.v3.ExternalProcessor";
+
+/// Buffers and chance of one thread, reused by all its decisions.
+struct Desk {
+    loads: Vec<Load>,
+    scratch: Scratch,
+    rng: SmallRng,
+}
+
+thread_local! {
+    static DESK: RefCell<Desk> = RefCell::new(Desk {
+        loads: Vec::new(),
+        scratch: Scratch::default(),
+        rng: SmallRng::from_os_rng(),
+    });
+}
+
+/// The picking service; cheap to clone, one per data thread.
+#[derive(Clone)]
+pub struct Picking {
+    /// Membership and loads.
+    pub store: Store,
+    /// The policy in force.
+    pub policy: PolicyReader,
+    /// Where decisions are counted.
+    pub metrics: Arc<Metrics>,
+    /// Largest request body in bytes.
+    pub max_body: usize,
+}
+
+/// Where a request goes, and the count that it holds there.
+pub(crate) struct Pick {
+    pub(crate) destination: Arc<str>,
+    pub(crate) guard: InFlight,
+}
+
+impl Picking {
+    /// The gRPC service.
+    pub fn into_service(self) -> ExternalProcessorServer<Self> {
+        // A BUFFERED body is one message; the frame around it needs some room of its own.
+        let limit = self.max_body.saturating_add(64 << 10);
+        ExternalProcessorServer::new(self).max_decoding_message_size(limit)
+    }
+
+    /// One decision on the pool of this instant.
+    pub(crate) fn pick(&self) -> Result<Pick, Rejection> {
+        let start = Instant::now();
+        let pool = self.store.pool();
+        let policy = self.policy.load();
+        let picked = DESK.with_borrow_mut(|desk| {
+            self.store.read_loads(&pool, start.into_std(), &mut desk.loads);
+            let view = PoolView { members: &pool.members, loads: &desk.loads };
+            let Desk { scratch, rng, .. } = desk;
+            routing::schedule(&view, &policy.profile, &policy.thresholds, rng, scratch)
+                .map(|mut order| order.next())
+        });
+        self.metrics.decision_seconds.observe(start.elapsed().as_secs_f64());
+        match picked {
+            Ok(Some(index)) => {
+                let member = &pool.members[index];
+                self.metrics.picked.inc();
+                Ok(Pick {
+                    destination: Arc::clone(&member.destination),
+                    guard: self.store.begin(member.slot),
+                })
+            }
+            // A schedule never succeeds empty; were it ever to, no endpoint is the true answer.
+            Ok(None) => Err(self.refuse(Refusal::NoEndpoints)),
+            Err(refusal) => Err(self.refuse(refusal)),
+        }
+    }
+
+    fn refuse(&self, refusal: Refusal) -> Rejection {
+        match refusal {
+            Refusal::NoEndpoints => {
+                self.metrics.refused_no_endpoints.inc();
+                Rejection {
+                    status: 503,
+                    body: "inference error: ServiceUnavailable - failed to find endpoint \
+                           candidates for serving the request"
+                        .to_owned(),
+                    reason: Some("rejected-no-endpoints"),
+                    details: "rejected-no-endpoints",
+                }
+            }
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl ExternalProcessor for Picking {
+    type ProcessStream = ProcessStream;
+
+    async fn process(
+        &self,
+        request: Request<Streaming<ProcessingRequest>>,
+    ) -> Result<Response<ProcessStream>, Status> {
+        Ok(Response::new(ProcessStream::new(self.clone(), request.into_inner())))
+    }
+}

@@ -1,0 +1,402 @@
+//! The protocol of one ext_proc stream, without I/O: one event in, actions out.
+//!
+//! Decides when a request is picked, what is answered to each message, and that each is answered
+//! once, in order, in the framing that the gateway declared. Knows no endpoint, no policy and no
+//! proto type. Sizes are bytes.
+//!
+//! ```text
+//! Start --headers--> Collecting --end of body--> Picking --decided--> Done
+//!            \--no body, upgrade, STREAMED, NONE--> Picking --decided--> Passing --end--> Done
+//! ```
+
+use std::sync::Arc;
+
+/// How the gateway sends a body, as its `protocol_config` says; absent means full duplex.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum BodyMode {
+    /// No body is sent.
+    None,
+    /// Chunk by chunk, each waiting for its answer.
+    Streamed,
+    /// Whole, in one message.
+    Buffered,
+    /// Up to the gateway's buffer limit, in one message.
+    BufferedPartial,
+    /// Chunk by chunk, answers come when we like.
+    #[default]
+    FullDuplex,
+    /// Framed gRPC messages; not spoken here.
+    Grpc,
+}
+
+/// The modes of both directions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Modes {
+    /// From client to endpoint.
+    pub request: BodyMode,
+    /// From endpoint to client.
+    pub response: BodyMode,
+}
+
+/// Facts of the request headers that the protocol turns on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Head {
+    /// No body follows.
+    pub end: bool,
+    /// An HTTP/1 upgrade or CONNECT: the body is a tunnel and has no end to wait for.
+    pub upgrade: bool,
+}
+
+/// One message of the gateway.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// Request headers.
+    RequestHeaders(Head),
+    /// A piece of the request body.
+    RequestBody(Chunk),
+    /// Request trailers, which also end the body.
+    RequestTrailers,
+    /// Response headers; `end` when no body follows.
+    ResponseHeaders {
+        /// No body follows.
+        end: bool,
+    },
+    /// A piece of the response body.
+    ResponseBody(Chunk),
+    /// Response trailers, which also end the body.
+    ResponseTrailers,
+}
+
+/// A piece of a body.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Chunk {
+    /// The bytes as they came.
+    pub bytes: Vec<u8>,
+    /// Nothing follows but trailers.
+    pub end: bool,
+}
+
+/// A refusal as it goes to the client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rejection {
+    /// HTTP status.
+    pub status: u16,
+    /// Text for the client.
+    pub body: String,
+    /// Value of `x-llm-d-request-dropped-reason`, where upstream sets one.
+    pub reason: Option<&'static str>,
+    /// What the gateway's access log shows.
+    pub details: &'static str,
+}
+
+/// An answer to the gateway.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Reply {
+    /// To request headers; with the destination where the pick is already made.
+    RequestHeaders(Option<Arc<str>>),
+    /// To a full-duplex request body: a piece of it, passed on.
+    RequestPiece(Chunk),
+    /// To a request body in any other mode: passed on as it is; with the destination where the pick
+    /// had to wait for the body.
+    RequestBody(Option<Arc<str>>),
+    /// To request trailers.
+    RequestTrailers,
+    /// To response headers.
+    ResponseHeaders,
+    /// To a full-duplex response body: a piece of it, passed on.
+    ResponsePiece(Chunk),
+    /// To a response body in any other mode.
+    ResponseBody,
+    /// To response trailers.
+    ResponseTrailers,
+    /// Ends the request with a response of ours.
+    Immediate(Rejection),
+}
+
+/// What to do next, in order.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// Choose an endpoint and tell [`Session::decided`], before any later event.
+    Pick,
+    /// Send this.
+    Reply(Reply),
+    /// The exchange is complete: what was reserved for it ends now.
+    Complete,
+    /// Nothing more will be said: end the stream once the replies are out.
+    Close,
+}
+
+/// Largest piece of a body in one answer, as upstream cuts it.
+pub const MAX_PIECE: usize = 62_000;
+
+/// Where the request stands.
+#[derive(Debug, Default)]
+enum Request {
+    #[default]
+    Start,
+    /// Body pieces are held until the body ends.
+    Collecting,
+    /// The decision is out.
+    Picking(Ending),
+    /// Decided on the headers; the body passes through.
+    Passing,
+    Done,
+}
+
+/// What made the pick due, and so what is answered with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    Headers { body_follows: bool },
+    Body,
+    Trailers,
+}
+
+/// The protocol machine of one stream.
+#[derive(Debug, Default)]
+pub struct Session {
+    modes: Modes,
+    silent: bool,
+    max_body: usize,
+    request: Request,
+    held: Vec<Vec<u8>>,
+    held_bytes: usize,
+    response_done: bool,
+    closed: bool,
+}
+
+impl Session {
+    /// A new stream. A request body over `max_body` bytes is refused with 413.
+    pub fn new(max_body: usize) -> Self {
+        Self { max_body, ..Self::default() }
+    }
+
+    /// What the first message declared: the body modes, and whether the gateway only lets us watch
+    /// (`observability_mode`: everything is read, nothing answered or picked).
+    pub fn declare(&mut self, modes: Modes, silent: bool) {
+        self.modes = modes;
+        self.silent = silent;
+    }
+
+    /// Bytes of the request body that are held now.
+    pub fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+
+    /// Takes one message and appends what it asks for.
+    pub fn on(&mut self, event: Event, actions: &mut Vec<Action>) {
+        if self.closed || self.silent {
+            return;
+        }
+        match event {
+            Event::RequestHeaders(head) => self.on_request_headers(head, actions),
+            Event::RequestBody(chunk) => self.on_request_body(chunk, actions),
+            Event::RequestTrailers => self.on_request_trailers(actions),
+            Event::ResponseHeaders { end } => {
+                actions.push(Action::Reply(Reply::ResponseHeaders));
+                self.end_response(end, actions);
+            }
+            Event::ResponseBody(chunk) => self.on_response_body(chunk, actions),
+            Event::ResponseTrailers => {
+                actions.push(Action::Reply(Reply::ResponseTrailers));
+                self.end_response(true, actions);
+            }
+        }
+    }
+
+    /// A message was too large to be read: the request is refused as one whose body is too large.
+    pub fn too_large(&mut self, actions: &mut Vec<Action>) {
+        if !self.closed {
+            self.reject(too_large(self.max_body), actions);
+        }
+    }
+
+    /// The answer to [`Action::Pick`]: where the request goes, or why nowhere.
+    pub fn decided(&mut self, pick: Result<Arc<str>, Rejection>, actions: &mut Vec<Action>) {
+        let Request::Picking(ending) = self.request else { return };
+        let destination = match pick {
+            Ok(destination) => destination,
+            Err(rejection) => return self.reject(rejection, actions),
+        };
+        let buffered = self.is_buffered();
+        let mut reply = |reply| actions.push(Action::Reply(reply));
+        if buffered && ending == Ending::Body {
+            reply(Reply::RequestBody(Some(destination)));
+        } else {
+            reply(Reply::RequestHeaders(Some(destination)));
+        }
+        self.request = match ending {
+            Ending::Headers { body_follows: true } => Request::Passing,
+            _ => Request::Done,
+        };
+        if ending != (Ending::Headers { body_follows: true }) && !buffered {
+            self.release_body(ending == Ending::Body, actions);
+        }
+        if ending == Ending::Trailers {
+            actions.push(Action::Reply(Reply::RequestTrailers));
+        }
+        self.held = Vec::new();
+        self.held_bytes = 0;
+    }
+
+    fn is_buffered(&self) -> bool {
+        matches!(self.modes.request, BodyMode::Buffered | BodyMode::BufferedPartial)
+    }
+
+    fn on_request_headers(&mut self, head: Head, actions: &mut Vec<Action>) {
+        if !matches!(self.request, Request::Start) {
+            return;
+        }
+        if self.modes.request == BodyMode::Grpc || self.modes.response == BodyMode::Grpc {
+            return self.reject(grpc_mode(), actions);
+        }
+        let waits = !head.end && !head.upgrade;
+        match self.modes.request {
+            BodyMode::FullDuplex if waits => self.request = Request::Collecting,
+            BodyMode::Buffered | BodyMode::BufferedPartial if waits => {
+                // The gateway sends no body before this answer.
+                self.request = Request::Collecting;
+                actions.push(Action::Reply(Reply::RequestHeaders(None)));
+            }
+            _ => self.pick(Ending::Headers { body_follows: !head.end }, actions),
+        }
+    }
+
+    fn on_request_body(&mut self, chunk: Chunk, actions: &mut Vec<Action>) {
+        match self.request {
+            Request::Start => self.reject(out_of_order(), actions),
+            Request::Collecting => {
+                self.held_bytes += chunk.bytes.len();
+                if self.held_bytes > self.max_body {
+                    return self.reject(too_large(self.max_body), actions);
+                }
+                let whole = chunk.end || self.is_buffered();
+                if !chunk.bytes.is_empty() && !self.is_buffered() {
+                    self.held.push(chunk.bytes);
+                }
+                if whole {
+                    self.pick(Ending::Body, actions);
+                }
+            }
+            Request::Passing => {
+                if chunk.end {
+                    self.request = Request::Done;
+                }
+                if self.modes.request == BodyMode::FullDuplex {
+                    pieces(chunk, Reply::RequestPiece, actions);
+                } else {
+                    actions.push(Action::Reply(Reply::RequestBody(None)));
+                }
+            }
+            // Envoy repeats the last chunk of some bodies (envoy#46237): it was answered already.
+            Request::Picking(_) | Request::Done => {}
+        }
+    }
+
+    fn on_request_trailers(&mut self, actions: &mut Vec<Action>) {
+        match self.request {
+            Request::Collecting if self.is_buffered() => self.reject(no_body(), actions),
+            Request::Collecting => self.pick(Ending::Trailers, actions),
+            Request::Passing | Request::Done => {
+                self.request = Request::Done;
+                actions.push(Action::Reply(Reply::RequestTrailers));
+            }
+            Request::Start => self.reject(out_of_order(), actions),
+            Request::Picking(_) => {}
+        }
+    }
+
+    fn pick(&mut self, ending: Ending, actions: &mut Vec<Action>) {
+        self.request = Request::Picking(ending);
+        actions.push(Action::Pick);
+    }
+
+    /// Sends the held body on; `end` marks its last piece, which may be empty.
+    fn release_body(&mut self, end: bool, actions: &mut Vec<Action>) {
+        let held = std::mem::take(&mut self.held);
+        let last = held.len().checked_sub(1);
+        if last.is_none() && end {
+            let empty = Chunk { bytes: Vec::new(), end };
+            actions.push(Action::Reply(Reply::RequestPiece(empty)));
+        }
+        for (index, bytes) in held.into_iter().enumerate() {
+            let chunk = Chunk { bytes, end: end && Some(index) == last };
+            pieces(chunk, Reply::RequestPiece, actions);
+        }
+    }
+
+    fn on_response_body(&mut self, chunk: Chunk, actions: &mut Vec<Action>) {
+        if self.response_done {
+            return;
+        }
+        let end = chunk.end;
+        if self.modes.response == BodyMode::FullDuplex {
+            pieces(chunk, Reply::ResponsePiece, actions);
+        } else {
+            actions.push(Action::Reply(Reply::ResponseBody));
+        }
+        self.end_response(end, actions);
+    }
+
+    fn end_response(&mut self, end: bool, actions: &mut Vec<Action>) {
+        if end && !std::mem::replace(&mut self.response_done, true) {
+            actions.push(Action::Complete);
+        }
+    }
+
+    fn reject(&mut self, rejection: Rejection, actions: &mut Vec<Action>) {
+        self.closed = true;
+        self.held = Vec::new();
+        self.held_bytes = 0;
+        actions.push(Action::Reply(Reply::Immediate(rejection)));
+        actions.push(Action::Complete);
+        actions.push(Action::Close);
+    }
+}
+
+/// Cuts a chunk into pieces of at most [`MAX_PIECE`] bytes; only the last carries the end.
+fn pieces(chunk: Chunk, reply: fn(Chunk) -> Reply, actions: &mut Vec<Action>) {
+    if chunk.bytes.len() <= MAX_PIECE {
+        actions.push(Action::Reply(reply(chunk)));
+        return;
+    }
+    let last = chunk.bytes.len().div_ceil(MAX_PIECE) - 1;
+    for (index, bytes) in chunk.bytes.chunks(MAX_PIECE).enumerate() {
+        let piece = Chunk { bytes: bytes.to_vec(), end: chunk.end && index == last };
+        actions.push(Action::Reply(reply(piece)));
+    }
+}
+
+fn protocol_error(message: &str, details: &'static str) -> Rejection {
+    let body = format!("inference error: Internal - {message}");
+    Rejection { status: 500, body, reason: None, details }
+}
+
+fn grpc_mode() -> Rejection {
+    protocol_error(
+        "body mode GRPC is not supported; set request_body_mode to FULL_DUPLEX_STREAMED",
+        "unsupported-body-mode",
+    )
+}
+
+fn out_of_order() -> Rejection {
+    protocol_error("a body or trailers came before the request headers", "out-of-order-message")
+}
+
+fn no_body() -> Rejection {
+    protocol_error("trailers came without the buffered body", "out-of-order-message")
+}
+
+fn too_large(limit: usize) -> Rejection {
+    Rejection {
+        status: 413,
+        body: format!(
+            "inference error: RequestEntityTooLarge - the body is over {limit} bytes \
+             (--max-body-bytes)"
+        ),
+        reason: None,
+        details: "body-too-large",
+    }
+}
+
+#[cfg(test)]
+mod tests;

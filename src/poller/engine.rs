@@ -1,0 +1,151 @@
+//! What one engine exports: which families stand for which signal, compiled for one pass over a page.
+//!
+//! Decides under which names a family is looked up, older names included. Decides not what the
+//! values are worth, nor which engine an endpoint runs.
+
+use super::exposition::Wanted;
+use super::labels::Labels;
+use super::spec::Spec;
+
+/// Families that an engine has renamed: the name of today, then the one that older releases export.
+const RENAMED: [(&str, &str); 1] = [("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")];
+
+/// Which family an engine exports for each signal; `None` where it has no such metric.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Mapping {
+    /// Requests queued at the server.
+    pub waiting: Option<Spec>,
+    /// Requests that the server is running.
+    pub running: Option<Spec>,
+    /// KV-cache use, a fraction.
+    pub kv: Option<Spec>,
+    /// LoRA adapters, in the labels of the series with the largest value.
+    pub lora: Option<Spec>,
+    /// Cache configuration in labels.
+    pub cache_info: Option<CacheInfo>,
+    /// Cache configuration as gauges: tokens in a block.
+    pub block_size: Option<Spec>,
+    /// Cache configuration as gauges: blocks in the cache.
+    pub num_blocks: Option<Spec>,
+    /// Further values by the key under which they are published.
+    pub custom: Vec<(String, Spec)>,
+}
+
+/// A family whose labels hold the cache configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CacheInfo {
+    /// The family.
+    pub spec: Spec,
+    /// Label that holds the tokens in a block.
+    pub block_size_label: String,
+    /// Label that holds the blocks in the cache.
+    pub num_blocks_label: String,
+}
+
+/// One engine's mapping, ready for [`super::reading::read_page`].
+#[derive(Debug, Clone)]
+pub struct Engine {
+    name: String,
+    pub(crate) mapping: Mapping,
+    pub(crate) wanted: Wanted,
+    /// Number of names in `wanted`.
+    pub(crate) families: usize,
+    pub(crate) targets: Vec<Target>,
+}
+
+/// What a target's value is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Slot {
+    Waiting,
+    Running,
+    Kv,
+    Lora,
+    CacheInfo,
+    BlockSize,
+    NumBlocks,
+    /// Index among the mapping's custom metrics.
+    Custom(usize),
+}
+
+/// One spec of an engine and the families that can answer it.
+#[derive(Debug, Clone)]
+pub(crate) struct Target {
+    pub(crate) slot: Slot,
+    pub(crate) spec: Spec,
+    /// Indices among the wanted names, best first.
+    pub(crate) names: Vec<usize>,
+}
+
+// === impl Engine ===
+
+impl Engine {
+    /// Compiles `mapping` under `name`.
+    pub fn new(name: &str, mapping: Mapping) -> Self {
+        let mut families: Vec<String> = Vec::new();
+        let specs = [
+            (Slot::Waiting, mapping.waiting.as_ref()),
+            (Slot::Running, mapping.running.as_ref()),
+            (Slot::Kv, mapping.kv.as_ref()),
+            (Slot::Lora, mapping.lora.as_ref()),
+            (Slot::CacheInfo, mapping.cache_info.as_ref().map(|info| &info.spec)),
+            (Slot::BlockSize, mapping.block_size.as_ref()),
+            (Slot::NumBlocks, mapping.num_blocks.as_ref()),
+        ];
+        let custom = mapping.custom.iter().enumerate();
+        let targets = specs
+            .into_iter()
+            .chain(custom.map(|(at, (_, spec))| (Slot::Custom(at), Some(spec))))
+            .filter_map(|(slot, spec)| Some((slot, spec?)))
+            .map(|(slot, spec)| {
+                let names = spellings(spec.family());
+                let names = names.into_iter().map(|name| index(&mut families, name)).collect();
+                Target { slot, spec: spec.clone(), names }
+            })
+            .collect();
+        Self {
+            name: name.to_owned(),
+            wanted: Wanted::new(families.iter().map(String::as_str)),
+            families: families.len(),
+            targets,
+            mapping,
+        }
+    }
+
+    /// The name that a pod's engine label gives.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Which signals the engine exports.
+    pub fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+}
+
+// === impl Target ===
+
+impl Target {
+    /// How far down the list of names `family` stands, 0 the best, when a series of it with `labels`
+    /// answers this target.
+    pub(crate) fn preference(&self, family: usize, labels: Labels<'_>) -> Option<usize> {
+        let preference = self.names.iter().position(|name| *name == family)?;
+        self.spec.selects(labels).then_some(preference)
+    }
+}
+
+/// The sample names that can stand for `family`: its own, the older one, and both with the suffix
+/// that OpenMetrics puts on a counter's samples.
+fn spellings(family: &str) -> Vec<String> {
+    let older = RENAMED.iter().filter(|(new, _)| *new == family).map(|(_, old)| (*old).to_owned());
+    let mut names: Vec<String> = std::iter::once(family.to_owned()).chain(older).collect();
+    names.extend(names.clone().into_iter().map(|name| name + "_total"));
+    names
+}
+
+/// The index of `name` in `families`, where it is added if new.
+fn index(families: &mut Vec<String>, name: String) -> usize {
+    families.iter().position(|known| *known == name).unwrap_or_else(|| {
+        families.push(name);
+        families.len() - 1
+    })
+}

@@ -1,0 +1,200 @@
+//! One forward pass over a Prometheus text page that decodes the wanted families and nothing else.
+//!
+//! Decides what a line says, for classic text 0.0.4 and OpenMetrics alike: both put one sample on one
+//! line, so no dialect needs to be known beforehand. Decides not what a family means, nor which of
+//! several series counts. `# TYPE` and every other comment is skipped: a value counts whatever its
+//! declared type. The pass allocates nothing, and a malformed line costs that line.
+
+use super::labels::{Labels, skip_blanks};
+
+/// The family names to look for, prepared once so that almost every other line falls at one byte.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    names: Vec<Box<[u8]>>,
+    /// Length of the prefix that all names share, in bytes.
+    shared: usize,
+    /// The bytes that can stand behind that prefix in a wanted line.
+    next: [bool; 256],
+}
+
+/// What a line of a wanted family says.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sample<'p> {
+    /// The label block as it stands on the page.
+    pub labels: Labels<'p>,
+    /// The value in the family's own unit; `None` for NaN, an infinity or a negative number, none of
+    /// which is a reading.
+    pub value: Option<f64>,
+    /// When the exporter took the value: milliseconds in classic text, seconds in OpenMetrics. Good
+    /// for comparing samples of one page only.
+    pub timestamp: Option<f64>,
+}
+
+/// A line whose name is a wanted one.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Line<'p> {
+    /// Index of the name among those given to [`Wanted::new`].
+    pub family: usize,
+    /// `None` when the rest of the line is malformed.
+    pub sample: Option<Sample<'p>>,
+}
+
+/// The lines of a page that belong to wanted families, in page order.
+#[derive(Debug, Clone)]
+pub struct Lines<'p, 'w> {
+    rest: &'p [u8],
+    wanted: &'w Wanted,
+}
+
+/// Reads `page`, any bytes at all, for the families in `wanted`.
+pub fn lines<'p, 'w>(page: &'p [u8], wanted: &'w Wanted) -> Lines<'p, 'w> {
+    Lines { rest: page, wanted }
+}
+
+// === impl Wanted ===
+
+impl Wanted {
+    /// Prepares `names`, sample names as a page spells them. An empty name matches nothing; of a name
+    /// given twice the first index is reported.
+    pub fn new<'n>(names: impl IntoIterator<Item = &'n str>) -> Self {
+        let names: Vec<Box<[u8]>> = names.into_iter().map(|name| name.as_bytes().into()).collect();
+        let mut spelled = names.iter().filter(|name| !name.is_empty());
+        let first: &[u8] = spelled.next().map_or(&[], |name| name);
+        let shared = spelled.fold(first.len(), |shared, name| {
+            name.iter().zip(&first[..shared]).take_while(|(a, b)| a == b).count()
+        });
+        let mut next = [false; 256];
+        for name in &names {
+            match name.get(shared) {
+                Some(byte) => next[usize::from(*byte)] = true,
+                None => [b'{', b' ', b'\t'].map(usize::from).iter().for_each(|b| next[*b] = true),
+            }
+        }
+        Self { names, shared, next }
+    }
+
+    /// The wanted family that `line` names, and what follows the name.
+    fn find<'p>(&self, line: &'p [u8]) -> Option<(usize, &'p [u8])> {
+        if line.get(self.shared).is_some_and(|byte| !self.next[usize::from(*byte)]) {
+            return None;
+        }
+        let family = self.names.iter().position(|name| {
+            // One byte tells most names apart before their bytes are compared.
+            matches!(line.get(name.len()), None | Some(b'{' | b' ' | b'\t'))
+                && !name.is_empty()
+                && line.starts_with(name)
+        })?;
+        Some((family, &line[self.names[family].len()..]))
+    }
+}
+
+// === impl Lines ===
+
+impl<'p> Iterator for Lines<'p, '_> {
+    type Item = Line<'p>;
+
+    fn next(&mut self) -> Option<Line<'p>> {
+        while !self.rest.is_empty() {
+            let end = memchr::memchr(b'\n', self.rest).unwrap_or(self.rest.len());
+            let line = &self.rest[..end];
+            self.rest = self.rest.get(end + 1..).unwrap_or_default();
+            let line = skip_blanks(line.strip_suffix(b"\r").unwrap_or(line));
+            if let Some((family, after)) = self.wanted.find(line) {
+                return Some(Line { family, sample: sample(after) });
+            }
+        }
+        None
+    }
+}
+
+/// Decodes what follows a name: labels, value, timestamp. An exemplar ends the line unread.
+fn sample(text: &[u8]) -> Option<Sample<'_>> {
+    let (labels, rest) = match skip_blanks(text) {
+        [b'{', block @ ..] => Labels::split(block)?,
+        rest => (Labels::default(), rest),
+    };
+    let (value, rest) = number(rest)?;
+    let value = (value.is_finite() && value >= 0.0).then_some(value.abs());
+    let rest = skip_blanks(rest);
+    if matches!(rest, [] | [b'#', ..]) {
+        return Some(Sample { labels, value, timestamp: None });
+    }
+    let (timestamp, rest) = number(rest)?;
+    let ended = matches!(skip_blanks(rest), [] | [b'#', ..]);
+    (ended && timestamp.is_finite()).then_some(Sample { labels, value, timestamp: Some(timestamp) })
+}
+
+/// The number at the head of `text` and what follows it.
+fn number(text: &[u8]) -> Option<(f64, &[u8])> {
+    let text = skip_blanks(text);
+    let end = memchr::memchr2(b' ', b'\t', text).unwrap_or(text.len());
+    let (digits, rest) = text.split_at(end);
+    Some((std::str::from_utf8(digits).ok()?.parse().ok()?, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn only(line: &str) -> Option<Line<'_>> {
+        let wanted = Wanted::new(["m"]);
+        let mut lines = lines(line.as_bytes(), &wanted);
+        let first = lines.next();
+        assert_eq!(lines.next(), None, "{line}");
+        first
+    }
+
+    fn value(line: &str) -> Option<f64> {
+        only(line)?.sample?.value
+    }
+
+    /// Mutant: dropping the `strip_suffix`, the exemplar arm or the blank handling turns a line red.
+    #[test]
+    fn values_read_in_both_dialects() {
+        for (line, expected) in [
+            ("m 7", 7.0),
+            ("m 7\n", 7.0),
+            ("m 7\r\n", 7.0),
+            ("  m\t7", 7.0),
+            ("m{} 7", 7.0),
+            ("m {a=\"b\"} 7", 7.0),
+            ("m{a=\"b\"}7", 7.0),
+            ("m 7 1700000000000", 7.0),
+            ("m 7 1700000000.123 # {trace_id=\"x\"} 0.6 1.5", 7.0),
+            ("m 7 # {trace_id=\"x\"} 0.6", 7.0),
+            ("m 1.7e+1", 17.0),
+            ("m +.5", 0.5),
+            ("m -0", 0.0),
+        ] {
+            assert_eq!(value(line), Some(expected), "{line}");
+        }
+        assert!(value("m -0").unwrap().is_sign_positive());
+    }
+
+    /// Mutant: letting `value` through unchecked makes the first five read.
+    #[test]
+    fn no_number_and_no_reading_differ() {
+        for line in ["m NaN", "m +Inf", "m -inf", "m -3", "m 1e999"] {
+            assert_eq!(only(line).unwrap().sample.map(|s| s.value), Some(None), "{line}");
+        }
+        for line in
+            ["m", "m ", "m seven", "m 7 x", "m 7 NaN", "m 7 1 2", "m{ 7", "m{a=b} 7", "m 7#"]
+        {
+            assert_eq!(only(line).unwrap().sample, None, "{line}");
+        }
+        for line in ["", "# m 7", "#m 7", "mm 7", "m_total 7", "n 7", "{\"m\"} 7", "\r", "7 m"] {
+            assert_eq!(only(line), None, "{line}");
+        }
+    }
+
+    /// Mutant: a `shared` one too long loses every family.
+    #[test]
+    fn names_that_share_a_prefix_keep_their_index() {
+        let wanted = Wanted::new(["v:a", "v:a_total", "v:b", ""]);
+        let page = b"v:b 1\nv:a_total 2\nv:a 3\nv:a_other 4\nv: 5\n{x=\"y\"} 6\n 7\n";
+        let found: Vec<_> =
+            lines(page, &wanted).map(|l| (l.family, l.sample.unwrap().value.unwrap())).collect();
+        assert_eq!(found, [(2, 1.0), (1, 2.0), (0, 3.0)]);
+        assert_eq!(lines(page, &Wanted::new([])).count(), 0);
+    }
+}

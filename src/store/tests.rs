@@ -1,0 +1,147 @@
+//! Conservation, slot stability and freshness, under paused arithmetic time.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::endpoint::{Endpoint, Signal};
+
+fn endpoint(name: &str, port: u16) -> Endpoint {
+    Endpoint::new("default", name, ([127, 0, 0, 1], port).into())
+}
+
+fn page(waiting: Scraped, running: Scraped, kv: Scraped) -> Page {
+    Page { waiting, running, kv, ranks: 1 }
+}
+
+fn slot_of(store: &Store, name: &str) -> Option<Slot> {
+    let id = crate::endpoint::EndpointId::new("default", name);
+    store.pool().members.iter().find(|m| m.endpoint.id == id).map(|m| m.slot)
+}
+
+#[allow(clippy::disallowed_methods)] // The zero of the arithmetic below, not a measurement.
+fn new_store() -> (Store, MembershipWriter, Instant) {
+    let now = Instant::now();
+    let (store, writer) = Store::new(now);
+    (store, writer, now)
+}
+
+/// Mutant: stamping with a constant, or `Missing` erasing the value.
+#[test]
+fn readings_age_and_missing_signals_keep_theirs() {
+    let (store, mut writer, now) = new_store();
+    writer.apply(vec![endpoint("a", 1)]);
+    let load_writer = store.load_writer(slot_of(&store, "a").unwrap());
+    load_writer.publish(&page(Scraped::Value(3.0), Scraped::Value(2.0), Scraped::Value(0.5)), now);
+    let later = now + Duration::from_millis(70);
+    load_writer.publish(&page(Scraped::Value(4.0), Scraped::Unmapped, Scraped::Missing), later);
+    let mut loads = Vec::new();
+    store.read_loads(&store.pool(), later + Duration::from_millis(30), &mut loads);
+    let read = |value, ms| Signal::Read { value, age: Duration::from_millis(ms) };
+    assert_eq!(loads[0].waiting, read(4.0, 30));
+    assert_eq!(loads[0].running, Signal::Unmapped);
+    assert_eq!(loads[0].kv, read(0.5, 100));
+}
+
+/// Mutant: handing out the slot of a leaver at once (the new endpoint would inherit its requests).
+#[test]
+fn a_slot_is_not_reused_before_its_last_request_ended() {
+    let (store, mut writer, _) = new_store();
+    writer.apply(vec![endpoint("a", 1)]);
+    let slot = slot_of(&store, "a").unwrap();
+    let guard = store.begin(slot);
+    writer.apply(vec![]);
+    writer.apply(vec![endpoint("b", 2)]);
+    assert_ne!(slot_of(&store, "b").unwrap(), slot);
+    writer.apply(vec![endpoint("a", 1), endpoint("b", 2)]);
+    assert_eq!(slot_of(&store, "a").unwrap(), slot, "the id finds its own count again");
+    writer.apply(vec![endpoint("b", 2)]);
+    drop(guard);
+    writer.apply(vec![endpoint("b", 2), endpoint("c", 3)]);
+    assert_eq!(slot_of(&store, "c").unwrap(), slot, "and a free slot is used again");
+}
+
+/// Mutant: always publishing, or not forgetting the readings of another address.
+#[test]
+fn equal_sets_publish_nothing_and_a_new_address_is_unread() {
+    let (store, mut writer, now) = new_store();
+    writer.apply(vec![endpoint("a", 1)]);
+    let slot = slot_of(&store, "a").unwrap();
+    let fresh = Scraped::Value(0.0);
+    store.load_writer(slot).publish(&page(fresh, fresh, fresh), now);
+    assert_eq!(writer.apply(vec![endpoint("a", 1)]), Change::default());
+    assert_eq!(store.pool().generation, 1);
+    let change = writer.apply(vec![endpoint("a", 9)]);
+    assert_eq!((change.started.len(), change.stopped.len()), (1, 1));
+    let mut loads = Vec::new();
+    store.read_loads(&store.pool(), now, &mut loads);
+    assert_eq!(loads[0].waiting, Signal::Never);
+    assert_eq!(slot_of(&store, "a").unwrap(), slot);
+}
+
+/// Mutant: taking the slot index without the bound.
+#[test]
+fn a_full_store_refuses_by_name_and_keeps_the_rest() {
+    let (store, mut writer, _) = new_store();
+    let many = (0..=CAPACITY).map(|i| endpoint(&format!("e{i:05}"), 1)).collect();
+    let change = writer.apply(many);
+    assert_eq!(change.refused.len(), 1);
+    assert_eq!(store.pool().members.len(), CAPACITY);
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Begin(u8),
+    End(u8),
+    Members(Vec<u8>),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        any::<u8>().prop_map(Step::Begin),
+        any::<u8>().prop_map(Step::End),
+        prop::collection::vec(0_u8..6, 0..6).prop_map(Step::Members),
+    ];
+    prop::collection::vec(step, 0..80)
+}
+
+proptest! {
+    #![proptest_config(crate::fixed_seed())]
+
+    /// The guards add up to the cells after any history, and every member's own count is the number
+    /// of guards taken under its id. Mutant: a second decrement, or a slot given to two ids.
+    #[test]
+    fn in_flight_is_conserved(steps in steps()) {
+        let (store, mut writer, _) = new_store();
+        let mut guards: Vec<(String, InFlight)> = Vec::new();
+        for step in steps {
+            match step {
+                Step::Begin(n) => {
+                    let pool = store.pool();
+                    if let Some(m) = pool.members.get(usize::from(n) % pool.members.len().max(1)) {
+                        guards.push((m.endpoint.id.to_string(), store.begin(m.slot)));
+                    }
+                }
+                Step::End(n) if !guards.is_empty() => {
+                    let at = usize::from(n) % guards.len();
+                    drop(guards.swap_remove(at));
+                }
+                Step::End(_) => {}
+                Step::Members(names) => {
+                    writer.apply(names.iter().map(|n| endpoint(&format!("e{n}"), 1)).collect());
+                }
+            }
+            prop_assert_eq!(store.in_flight(), guards.len() as u64);
+            let pool = store.pool();
+            let mut loads = Vec::new();
+            #[allow(clippy::disallowed_methods)]
+            store.read_loads(&pool, Instant::now(), &mut loads);
+            for (member, load) in pool.members.iter().zip(&loads) {
+                let id = member.endpoint.id.as_str();
+                let held = guards.iter().filter(|(name, _)| name == id).count();
+                prop_assert_eq!(load.in_flight as usize, held);
+            }
+        }
+    }
+}

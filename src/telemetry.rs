@@ -1,0 +1,42 @@
+//! What operators see: logs here, metrics in the submodule.
+//!
+//! Decides levels and format; never logs a prompt, a credential or a body.
+
+pub mod metrics;
+
+use std::io::IsTerminal as _;
+
+use tracing_subscriber::EnvFilter;
+
+/// Text for people, JSON for machines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum LogFormat {
+    /// One line a record.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Level of our own records for `-v N`, on upstream's scale: 0 to 3 info, 4 debug, 5 and more trace.
+pub fn level(verbosity: u8) -> &'static str {
+    match verbosity {
+        0..=3 => "info",
+        4 => "debug",
+        _ => "trace",
+    }
+}
+
+/// Starts logging to standard error. A second call in one process changes nothing.
+pub fn init(verbosity: u8, format: LogFormat) {
+    let filter = EnvFilter::new(format!("warn,plumbline={}", level(verbosity)));
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal());
+    // An error means that a subscriber is set already, as in tests that start several.
+    let _ = match format {
+        LogFormat::Text => builder.try_init(),
+        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+    };
+}

@@ -1,0 +1,188 @@
+//! Every metric family in one place: name, help, labels.
+//!
+//! Decides what is exposed. Counters are moved where things happen; gauges that mirror other state
+//! (loads, policy) are set when somebody scrapes. Units are in the names, as Prometheus asks.
+
+use prometheus::{
+    Encoder as _, Gauge, GaugeVec, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge,
+    Opts, Registry, TextEncoder,
+};
+
+use crate::endpoint::Load;
+use crate::policy::{Number, Policy};
+use crate::pool::PoolView;
+use crate::saturation;
+
+/// Buckets of the decision time in seconds: a decision takes microseconds.
+const DECISION_BUCKETS: [f64; 12] =
+    [1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 1e-2, 1e-1];
+
+/// Gauges of one endpoint, in the order in which [`Metrics::page`] sets them. A value that was never
+/// read has no series.
+const ENDPOINT_GAUGES: [(&str, &str); 6] = [
+    ("plumbline_endpoint_waiting_requests", "Requests queued at the endpoint, as last scraped."),
+    ("plumbline_endpoint_running_requests", "Requests running at the endpoint, as last scraped."),
+    ("plumbline_endpoint_kv_cache_utilization", "KV-cache use as a fraction, as last scraped."),
+    ("plumbline_endpoint_score", "Detector score; 1 is the line, stale or unknown is 1."),
+    ("plumbline_endpoint_age_seconds", "Age of the older of the detector's two signals."),
+    ("plumbline_endpoint_in_flight_requests", "Requests of this picker that have not ended."),
+];
+
+/// All families, and handles for the hot ones.
+pub struct Metrics {
+    registry: Registry,
+    /// Requests that got an endpoint.
+    pub picked: IntCounter,
+    /// Requests refused because the pool was empty.
+    pub refused_no_endpoints: IntCounter,
+    /// Time of one decision, without waiting for the body.
+    pub decision_seconds: Histogram,
+    /// ext_proc streams that are open.
+    pub streams: IntGauge,
+    /// Scrapes by result.
+    pub scrapes: IntCounterVec,
+    reloads: IntCounterVec,
+    saturation: Gauge,
+    endpoints: IntGauge,
+    /// One family per entry of [`ENDPOINT_GAUGES`].
+    endpoint: Vec<GaugeVec>,
+    threshold: GaugeVec,
+    generation: IntGauge,
+}
+
+impl Metrics {
+    /// Registers every family.
+    ///
+    /// # Errors
+    /// A name used twice, which is a fault of this file.
+    pub fn new() -> Result<Self, prometheus::Error> {
+        let registry = Registry::new();
+        let decision = HistogramOpts::new(
+            "plumbline_decision_duration_seconds",
+            "Time to choose an endpoint, from the end of the request body to the choice.",
+        );
+        let requests = IntCounterVec::new(
+            Opts::new("plumbline_requests_total", "Requests decided, by result."),
+            &["result"],
+        )?;
+        let metrics = Self {
+            picked: requests.with_label_values(&["picked"]),
+            refused_no_endpoints: requests.with_label_values(&["rejected-no-endpoints"]),
+            decision_seconds: Histogram::with_opts(decision.buckets(DECISION_BUCKETS.to_vec()))?,
+            streams: IntGauge::new(
+                "plumbline_ext_proc_streams",
+                "Open ext_proc streams, one per request of the gateway.",
+            )?,
+            scrapes: IntCounterVec::new(
+                Opts::new("plumbline_scrapes_total", "Scrapes of model servers, by result."),
+                &["result"],
+            )?,
+            reloads: IntCounterVec::new(
+                Opts::new(
+                    "plumbline_discovery_loads_total",
+                    "Versions of the endpoints file, by result.",
+                ),
+                &["result"],
+            )?,
+            saturation: Gauge::new(
+                "plumbline_pool_saturation",
+                "Mean endpoint score of the utilization detector; 1 is the line, an empty pool is 1.",
+            )?,
+            endpoints: IntGauge::new("plumbline_endpoints", "Endpoints in the pool.")?,
+            endpoint: ENDPOINT_GAUGES
+                .iter()
+                .map(|(name, help)| GaugeVec::new(Opts::new(*name, *help), &["endpoint"]))
+                .collect::<Result<_, _>>()?,
+            threshold: GaugeVec::new(
+                Opts::new(
+                    "plumbline_threshold",
+                    "Thresholds in force, with the layer they came from.",
+                ),
+                &["name", "source"],
+            )?,
+            generation: IntGauge::new(
+                "plumbline_policy_generation",
+                "Generation of the policy in force; rises with every change.",
+            )?,
+            registry,
+        };
+        metrics.register(&requests)?;
+        Ok(metrics)
+    }
+
+    fn register(&self, requests: &IntCounterVec) -> Result<(), prometheus::Error> {
+        let register = |collector| self.registry.register(collector);
+        register(Box::new(requests.clone()))?;
+        register(Box::new(self.decision_seconds.clone()))?;
+        register(Box::new(self.streams.clone()))?;
+        for result in ["ok", "failed"] {
+            self.scrapes.with_label_values(&[result]);
+            self.reloads.with_label_values(&[result]);
+        }
+        register(Box::new(self.scrapes.clone()))?;
+        register(Box::new(self.reloads.clone()))?;
+        register(Box::new(self.saturation.clone()))?;
+        register(Box::new(self.endpoints.clone()))?;
+        for family in &self.endpoint {
+            register(Box::new(family.clone()))?;
+        }
+        register(Box::new(self.threshold.clone()))?;
+        register(Box::new(self.generation.clone()))?;
+        register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))
+    }
+
+    /// The exposition page, with the mirrored gauges as of this view and policy.
+    ///
+    /// # Errors
+    /// An encoding fault of the library.
+    pub fn page(&self, view: &PoolView<'_>, policy: &Policy) -> Result<String, prometheus::Error> {
+        self.mirror_pool(view, policy);
+        self.threshold.reset();
+        for (name, number, source) in policy.table() {
+            let value = match number {
+                Number::Plain(value) => value,
+                Number::Duration(duration) => duration.as_secs_f64(),
+            };
+            self.threshold.with_label_values(&[name, source.name()]).set(value);
+        }
+        self.generation.set(i64::try_from(policy.generation).unwrap_or(i64::MAX));
+        let mut page = Vec::new();
+        TextEncoder::new().encode(&self.registry.gather(), &mut page)?;
+        String::from_utf8(page).map_err(|error| prometheus::Error::Msg(error.to_string()))
+    }
+
+    /// Brings the counters of the endpoints file up to these totals.
+    pub fn mirror_discovery(&self, ok: u64, failed: u64) {
+        for (result, total) in [("ok", ok), ("failed", failed)] {
+            let counter = self.reloads.with_label_values(&[result]);
+            counter.inc_by(total.saturating_sub(counter.get()));
+        }
+    }
+
+    /// Series of endpoints that left vanish with the reset.
+    fn mirror_pool(&self, view: &PoolView<'_>, policy: &Policy) {
+        self.endpoint.iter().for_each(GaugeVec::reset);
+        for (member, load) in view.members.iter().zip(view.loads) {
+            let values = [
+                load.waiting.value(),
+                load.running.value(),
+                load.kv.value(),
+                Some(saturation::endpoint_score(load, &policy.thresholds)),
+                oldest_age_seconds(load),
+                Some(f64::from(load.in_flight)),
+            ];
+            for (family, value) in self.endpoint.iter().zip(values) {
+                if let Some(value) = value {
+                    family.with_label_values(&[member.endpoint.id.as_str()]).set(value);
+                }
+            }
+        }
+        self.endpoints.set(i64::try_from(view.members.len()).unwrap_or(i64::MAX));
+        self.saturation.set(saturation::pool_saturation(view.loads, &policy.thresholds));
+    }
+}
+
+/// The older of the two ages that the detector looks at, in seconds.
+fn oldest_age_seconds(load: &Load) -> Option<f64> {
+    load.waiting.age().max(load.kv.age()).map(|age| age.as_secs_f64())
+}

@@ -1,0 +1,70 @@
+//! What each fuzz target does with its bytes; used by `fuzz/targets` and by the corpus tests.
+#![allow(dead_code)] // A fuzz target uses one of them.
+
+use plumbline::config::{Params, resolve};
+use plumbline::discovery::document;
+use plumbline::ext_proc::session::{Action, Chunk, Event, Head, MAX_PIECE, Reply, Session};
+use plumbline::poller::engines::Engines;
+use plumbline::poller::reading::read_page;
+
+/// Any page is read without a panic, and what is read is finite and not negative.
+pub fn exposition(data: &[u8]) {
+    let engines = Engines::default();
+    for name in ["vllm", "sglang", "trtllm-serve", "triton-tensorrt-llm", "triton"] {
+        let reading = read_page(data, engines.named(name).expect("built in"));
+        for value in [reading.waiting, reading.running, reading.kv].into_iter().flatten() {
+            assert!(value.is_finite() && value >= 0.0);
+        }
+    }
+}
+
+/// Any document is read or refused, and an accepted endpoint prints as an address that reads back.
+pub fn endpoints_document(data: &[u8]) {
+    for endpoint in document::parse(data).map(|parsed| parsed.endpoints).unwrap_or_default() {
+        assert!(endpoint.address.port() > 0);
+        assert_eq!(endpoint.address.to_string().parse(), Ok(endpoint.address));
+    }
+}
+
+/// Any text is params or a list of reasons; accepted params make valid thresholds.
+pub fn detector_params(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    match Params::parse(text) {
+        Ok(params) => drop(resolve(&params).expect("ranges were checked")),
+        Err(reasons) => assert!(!reasons.is_empty()),
+    }
+}
+
+/// Two bytes an event: any exchange keeps the order that a gateway accepts.
+pub fn session(data: &[u8]) {
+    let mut session = Session::new(100_000);
+    let (mut heads, mut closed) = (0, false);
+    for pair in data.chunks_exact(2) {
+        let chunk = Chunk { bytes: vec![b'x'; usize::from(pair[1]) * 300], end: pair[1] % 2 == 1 };
+        let event = match pair[0] % 6 {
+            0 => Event::RequestHeaders(Head { end: chunk.end, upgrade: pair[1] % 8 == 4 }),
+            1 => Event::RequestBody(chunk),
+            2 => Event::RequestTrailers,
+            3 => Event::ResponseHeaders { end: chunk.end },
+            4 => Event::ResponseBody(chunk),
+            _ => Event::ResponseTrailers,
+        };
+        let mut actions = Vec::new();
+        session.on(event, &mut actions);
+        let mut next = 0;
+        while next < actions.len() {
+            assert!(!closed, "said something after the close");
+            match actions[next].clone() {
+                Action::Pick => session.decided(Ok("10.0.0.1:80".into()), &mut actions),
+                Action::Close => closed = true,
+                Action::Reply(Reply::RequestHeaders(_)) => heads += 1,
+                Action::Reply(Reply::RequestPiece(piece)) => {
+                    assert!(heads == 1 && piece.bytes.len() <= MAX_PIECE);
+                }
+                Action::Reply(_) | Action::Complete => {}
+            }
+            next += 1;
+        }
+        assert!(heads <= 1, "request headers answered twice");
+    }
+}
