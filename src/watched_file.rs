@@ -1,8 +1,8 @@
 //! One file, watched so that no way of changing it is missed.
 //!
 //! Decides when content counts as changed: it differs from what was yielded last and was read twice,
-//! [`Pace::settle`] apart, with the same result. Events only say when to look; what counts is what a
-//! look finds, and a look comes after [`Pace::poll`] in any case, for network file systems and spent
+//! 50 ms apart, with the same result. Events only say when to look; what counts is what a
+//! look finds, and a look comes after a second in any case, for network file systems and spent
 //! inotify limits. Knows nothing of what the file says: an empty file is yielded as such.
 //! Sizes are bytes.
 
@@ -136,9 +136,9 @@ impl WatchedFile {
 
     /// Returns when it is time to look.
     async fn turn(&mut self) {
-        loop {
+        while Instant::now() < self.due {
             tokio::select! {
-                () = tokio::time::sleep_until(self.due) => return,
+                () = tokio::time::sleep_until(self.due) => {}
                 () = self.moved.notified(), if !self.stirred => {
                     self.stirred = true;
                     self.due = self.due.min(self.looked + self.pace.settle);

@@ -1,7 +1,7 @@
 //! Endpoints from a file that is followed while it changes.
 //!
 //! Decides what a change does: a good file replaces the set, a bad or missing one leaves the old set
-//! and is logged and counted. What the file may say is [`document`](super::document)'s.
+//! and is logged and counted. What the file may say is [`document`]'s.
 
 use std::error::Error;
 use std::path::PathBuf;

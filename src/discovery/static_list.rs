@@ -15,7 +15,7 @@ use crate::endpoint::Endpoint;
 pub struct StaticList(Vec<Endpoint>);
 
 /// Everything that is wrong with a list.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StaticListError(Vec<String>);
 
 impl fmt::Display for StaticListError {

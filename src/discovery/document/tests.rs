@@ -78,6 +78,7 @@ fn structural_faults_refuse_the_file() {
              (known: name, namespace, address, port, labels)",
         ),
         (format!("endpoints: [{entry}]\nEndpoints: []\n"), "key \"Endpoints\" is given twice"),
+        ("endpoints: [{labl: {}}]".to_owned(), "\"labl\" is unknown, did you mean \"labels\"?"),
         ("endpoints: [{name: a, name: b}]".to_owned(), "duplicate mapping key"),
     ] {
         let error = refused(&text);

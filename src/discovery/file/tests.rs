@@ -147,8 +147,8 @@ async fn ends_right(changes: Vec<(Put, Content, u16)>, last: Put) -> Result<(), 
     Ok(())
 }
 
-/// Mutants: taking the empty file for an empty pool (a set besides), watching the file instead of its
-/// directory, or not walking again after laying watches (a set that never comes).
+/// Mutants: keeping the watches when something moved, or watching the file instead of its directory
+/// (a set that never comes).
 #[test]
 fn after_any_changes_the_last_good_file_counts() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
