@@ -4,6 +4,7 @@
 //! picker's do: `--v=3`, `-v 2`, `--secure-serving=false`, durations such as `30s`.
 
 pub mod check;
+pub mod demo;
 pub mod serve;
 pub mod sim;
 
@@ -40,6 +41,9 @@ enum Command {
     /// Validate a configuration without starting.
     #[command(after_help = check::EXAMPLES)]
     Check(check::CheckArgs),
+    /// Show it all on this machine: simulated model servers, Envoy, traffic, a verdict.
+    #[command(after_help = demo::EXAMPLES)]
+    Demo(demo::DemoArgs),
     /// Run simulated model servers that speak the OpenAI API and report as vLLM does.
     Sim(sim::Args),
 }
@@ -54,6 +58,7 @@ impl Cli {
             None => serve::run(self.serve).await,
             Some(Command::Serve(args)) => serve::run(args).await,
             Some(Command::Check(args)) => check::run(&args),
+            Some(Command::Demo(args)) => demo::run(args).await,
             Some(Command::Sim(args)) => sim::run(&args).await.map(|()| ExitCode::SUCCESS),
         }
     }

@@ -176,11 +176,14 @@ impl Bootstrap {
             json!({
                 "path": path,
                 "log_format": { "json_format": {
+                    "id": "%REQ(X-REQUEST-ID)%",
                     "code": "%RESPONSE_CODE%",
                     "details": "%RESPONSE_CODE_DETAILS%",
                     "flags": "%RESPONSE_FLAGS%",
                     "upstream": "%UPSTREAM_HOST%",
                     "duration_ms": "%DURATION%",
+                    // Microseconds the request took to arrive, and phase by phase those in the picker.
+                    "body_us": "%COMMON_DURATION(DS_RX_BEG:DS_RX_END:us)%",
                     "picker_us": "%FILTER_STATE(envoy.filters.http.ext_proc:PLAIN)%",
                 } },
             }),
@@ -348,6 +351,8 @@ impl Envoy {
             .arg("-c")
             .arg(&config)
             .args(["--concurrency", "1", "--disable-hot-restart", "-l", "warning"])
+            // The access log is read while Envoy runs; by default it keeps lines back for 10 s.
+            .args(["--file-flush-interval-msec", "100"])
             .stdin(Stdio::null())
             .stdout(output.try_clone().map_err(Error::Start)?)
             .stderr(output)
@@ -373,7 +378,8 @@ impl Envoy {
 async fn is_ready(admin: SocketAddr) -> bool {
     let ask = async {
         let mut tcp = TcpStream::connect(admin).await?;
-        tcp.write_all(b"GET /ready HTTP/1.0\r\n\r\n").await?;
+        // Envoy refuses HTTP/1.0.
+        tcp.write_all(b"GET /ready HTTP/1.1\r\nhost: envoy\r\nconnection: close\r\n\r\n").await?;
         let mut answer = Vec::new();
         tcp.read_to_end(&mut answer).await?;
         io::Result::Ok(answer)

@@ -6,6 +6,7 @@
 // Shell: flags, wiring, start and end.
 pub mod app;
 pub mod cli;
+pub mod demo;
 pub mod lifecycle;
 
 // Vocabulary: plain values.

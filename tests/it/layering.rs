@@ -44,7 +44,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     // Surroundings: they stand beside the product and know little of it.
     ("sim", &["units"]),
     ("envoy", &[]),
-    ("demo", &["envoy", "sim", "units"]),
+    ("demo", &["config", "envoy", "sim", "units"]),
     // Shell.
     (
         "app",

@@ -2,6 +2,7 @@
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::expect_used)]
 
 mod corpus;
+mod demo;
 mod exposition;
 mod layering;
 mod licences;

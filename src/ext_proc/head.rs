@@ -1,0 +1,210 @@
+//! What request headers say: where the body belongs, which control headers came, what is forged.
+//!
+//! Decides names, aliases and precedence: of a header and its old alias the new name counts even when
+//! empty; of several of one name the last. Values are bytes as the gateway sent them.
+
+use envoy_types::pb::envoy::config::core::v3::HeaderValue;
+use envoy_types::pb::envoy::service::ext_proc::v3::HttpHeaders;
+
+/// Headers that only a picker or a gateway may set, or that steer us and concern nobody behind us. A
+/// client's are removed. The destination is not among them because it is always overwritten.
+pub(super) const REMOVED: [&str; 21] = [
+    "x-gateway-destination-endpoint-subset",
+    "x-gateway-destination-endpoint-served",
+    "x-gateway-destination-endpoint-scores",
+    "x-llm-d-request-dropped-reason",
+    "x-prefiller-host-port",
+    "x-encoder-hosts-ports",
+    "x-data-parallel-host-port",
+    "x-kv-cache-source-host-port",
+    "x-llm-d-inference-objective",
+    "x-gateway-inference-objective",
+    "x-llm-d-inference-fairness-id",
+    "x-gateway-inference-fairness-id",
+    "x-llm-d-model-name-rewrite",
+    "x-gateway-model-name-rewrite",
+    "x-llm-d-slo-ttft-ms",
+    "x-slo-ttft-ms",
+    "x-llm-d-slo-tpot-ms",
+    "x-slo-tpot-ms",
+    "x-llm-d-video-fps",
+    "x-llm-d-video-duration-seconds",
+    "x-llm-d-video-resolution",
+];
+
+/// Names of [`REMOVED`] that a client sent, as bits.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Forged(u32);
+
+impl Forged {
+    /// The names to remove.
+    pub(super) fn names(self) -> impl Iterator<Item = &'static str> {
+        REMOVED.into_iter().enumerate().filter(move |(i, _)| self.0 & (1 << i) != 0).map(|(_, n)| n)
+    }
+}
+
+/// What the picker reads of the request headers.
+#[derive(Debug, Default)]
+pub(super) struct RequestHead {
+    /// `:path`, else `x-original-path`, else `x-forwarded-path`; empty without any.
+    pub(super) path: String,
+    pub(super) content_type: Option<String>,
+    pub(super) content_encoding: Option<String>,
+    /// Name of the objective that gives the priority.
+    pub(super) objective: Option<String>,
+    /// Model to put into the body, set by a body-based router before us.
+    pub(super) rewrite_to: Option<String>,
+    /// Whether `x-request-id` came with a value.
+    pub(super) has_request_id: bool,
+    /// `Prefer: if-available` (RFC 7240): answer 412 rather than compute a prefix anew.
+    pub(super) if_available: bool,
+    /// An HTTP/1 upgrade or CONNECT.
+    pub(super) upgrade: bool,
+    pub(super) forged: Forged,
+}
+
+/// The values of one header and of its old alias.
+#[derive(Default)]
+struct Aliased {
+    new: Option<String>,
+    old: Option<String>,
+}
+
+impl Aliased {
+    fn value(self) -> Option<String> {
+        self.new.or(self.old).filter(|value| !value.is_empty())
+    }
+}
+
+/// Reads the headers; `None` when the message has no header map at all.
+pub(super) fn read(headers: HttpHeaders) -> Option<RequestHead> {
+    let mut head = RequestHead::default();
+    let (mut path, mut original, mut forwarded) = (None, None, None);
+    let (mut objective, mut rewrite) = (Aliased::default(), Aliased::default());
+    for header in headers.headers?.headers {
+        let lower;
+        let key = if header.key.bytes().any(|b| b.is_ascii_uppercase()) {
+            lower = header.key.to_ascii_lowercase();
+            lower.as_str()
+        } else {
+            header.key.as_str()
+        };
+        if key.starts_with("x-") {
+            let index = REMOVED.iter().position(|name| *name == key);
+            head.forged.0 |= index.map_or(0, |index| 1 << index);
+        }
+        match key {
+            ":path" => path = Some(text(header)),
+            ":method" => head.upgrade |= bytes(&header) == b"CONNECT",
+            "upgrade" => head.upgrade = true,
+            "x-original-path" => original = Some(text(header)),
+            "x-forwarded-path" => forwarded = Some(text(header)),
+            "content-type" => head.content_type = Some(text(header)),
+            "content-encoding" => head.content_encoding = Some(text(header)),
+            "x-request-id" => head.has_request_id = !bytes(&header).is_empty(),
+            "prefer" => head.if_available |= prefers_available(bytes(&header)),
+            "x-llm-d-inference-objective" => objective.new = Some(text(header)),
+            "x-gateway-inference-objective" => objective.old = Some(text(header)),
+            "x-llm-d-model-name-rewrite" => rewrite.new = Some(text(header)),
+            "x-gateway-model-name-rewrite" => rewrite.old = Some(text(header)),
+            _ => {}
+        }
+    }
+    head.path = [path, original, forwarded]
+        .into_iter()
+        .flatten()
+        .find(|path| !path.is_empty())
+        .unwrap_or_default();
+    head.objective = objective.value();
+    head.rewrite_to = rewrite.value();
+    Some(head)
+}
+
+/// `raw_value`, else `value`: gateways fill either.
+pub(super) fn bytes(header: &HeaderValue) -> &[u8] {
+    if header.raw_value.is_empty() { header.value.as_bytes() } else { &header.raw_value }
+}
+
+/// The value as text, moved out of the message.
+fn text(header: HeaderValue) -> String {
+    if header.raw_value.is_empty() {
+        return header.value;
+    }
+    String::from_utf8(header.raw_value)
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+}
+
+/// Whether a `Prefer` list has the token, in any case, with or without parameters.
+fn prefers_available(value: &[u8]) -> bool {
+    value.split(|b| *b == b',').any(|preference| {
+        let token = preference.split(|b| *b == b';' || *b == b'=').next().unwrap_or_default();
+        token.trim_ascii().eq_ignore_ascii_case(b"if-available")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use envoy_types::pb::envoy::config::core::v3::HeaderMap;
+
+    use super::*;
+
+    fn head(pairs: &[(&str, &str)]) -> RequestHead {
+        let headers = pairs.iter().map(|(key, value)| HeaderValue {
+            key: (*key).to_owned(),
+            raw_value: value.as_bytes().to_vec(),
+            ..Default::default()
+        });
+        let map = HeaderMap { headers: headers.collect() };
+        read(HttpHeaders { headers: Some(map), ..Default::default() }).unwrap()
+    }
+
+    /// Mutants: the old alias preferred; the first duplicate; `value` read before `raw_value`.
+    #[test]
+    fn new_names_and_last_values_count() {
+        let both = head(&[
+            ("x-llm-d-inference-objective", "a"),
+            ("X-LLM-D-Inference-Objective", "b"),
+            ("x-gateway-inference-objective", "old"),
+        ]);
+        assert_eq!(both.objective.as_deref(), Some("b"));
+        assert_eq!(head(&[("x-gateway-inference-objective", "old")]).objective.unwrap(), "old");
+        let empty = [("x-llm-d-inference-objective", ""), ("x-gateway-inference-objective", "old")];
+        assert_eq!(head(&empty).objective, None);
+        let value_only = HeaderValue { key: "p".into(), value: "v".into(), ..Default::default() };
+        assert_eq!(bytes(&value_only), b"v");
+        let both = HeaderValue { raw_value: b"r".to_vec(), ..value_only };
+        assert_eq!(bytes(&both), b"r");
+    }
+
+    /// Recorded: edge case 33. Mutant: a prefix match of the token.
+    #[test]
+    fn prefer_if_available_is_a_token() {
+        for (value, expected) in [
+            ("return=minimal, if-available", true),
+            ("If-Available", true),
+            ("if-available;param=v", true),
+            ("if-available-but-different", false),
+            ("return=if-available", false),
+        ] {
+            assert_eq!(head(&[("prefer", value)]).if_available, expected, "{value}");
+        }
+    }
+
+    /// Mutants: a bit shifted; upper case passed on.
+    #[test]
+    fn forged_headers_are_named() {
+        let forged = head(&[("X-Prefiller-Host-Port", "6.6.6.6:1"), ("x-other", "y")]).forged;
+        assert_eq!(forged.names().collect::<Vec<_>>(), ["x-prefiller-host-port"]);
+        assert_eq!(head(&[]).forged, Forged::default());
+    }
+
+    /// Mutant: the fallback taken although `:path` is there.
+    #[test]
+    fn the_path_has_fallbacks() {
+        assert_eq!(head(&[(":path", "/a"), ("x-original-path", "/b")]).path, "/a");
+        assert_eq!(head(&[("x-forwarded-path", "/c"), ("x-original-path", "/b")]).path, "/b");
+        assert!(
+            head(&[(":method", "CONNECT")]).upgrade && head(&[("Upgrade", "websocket")]).upgrade
+        );
+    }
+}
