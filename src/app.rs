@@ -155,13 +155,15 @@ impl App {
             policy: policy.clone(),
             metrics: Arc::clone(&metrics),
             max_body: settings.max_body,
+            linger: (settings.scrape_interval * 2).max(Duration::from_millis(250)),
         };
         let routes = Routes::new(picking.into_service())
-            .add_service(health::Checks::into_service(lifecycle.clone()))
+            .add_service(health::Checks::into_service(lifecycle.clone(), stopped_serving.clone()))
             .prepare();
         let ext_proc = server::serve(grpc, tls, routes, settings.threads, stopped_serving);
         serving.spawn(async move { ext_proc.await.context("serving ext_proc") });
-        let health_routes = Routes::new(health::Checks::into_service(lifecycle.clone())).prepare();
+        let checks = health::Checks::into_service(lifecycle.clone(), stopped_rest.clone());
+        let health_routes = Routes::new(checks).prepare();
         let health =
             server::serve(grpc_health, None, health_routes, Threads::Here, stopped_rest.clone());
         rest.spawn(async move { health.await.context("serving health") });

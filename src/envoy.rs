@@ -7,6 +7,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -122,6 +123,7 @@ impl Bootstrap {
                 "stream_idle_timeout": "3600s",
                 "access_log": self.access_log(),
                 "http2_protocol_options": { "allow_connect": true },
+                "upgrade_configs": [{ "upgrade_type": "websocket" }],
                 "route_config": { "virtual_hosts": [
                     { "name": "all", "domains": ["*"], "routes": [route] } ] },
                 "http_filters": [
@@ -390,8 +392,23 @@ async fn is_ready(admin: SocketAddr) -> bool {
 
 /// A loopback port that nobody listens on now; for processes that cannot be told to choose one.
 ///
+/// It lies below 32,768, where kernels begin to hand out client ports, so that no outgoing connection
+/// takes it before its owner does; no two calls in one process answer the same port.
+///
 /// # Errors
 /// None are free.
 pub fn free_port() -> io::Result<SocketAddr> {
-    std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()
+    static TAKEN: AtomicU32 = AtomicU32::new(0);
+    const FIRST: u32 = 12_000;
+    const COUNT: u32 = 20_000;
+    // Processes that start together begin far apart.
+    let offset = std::process::id().wrapping_mul(7_919) % COUNT;
+    for _ in 0..COUNT {
+        let next = (TAKEN.fetch_add(1, Ordering::Relaxed).wrapping_add(offset)) % COUNT;
+        let address = SocketAddr::from(([127, 0, 0, 1], (FIRST + next) as u16));
+        if std::net::TcpListener::bind(address).is_ok() {
+            return Ok(address);
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::AddrNotAvailable, "no free port in [12000, 32000)"))
 }

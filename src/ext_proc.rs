@@ -3,6 +3,7 @@
 //! Decides which endpoint by asking `routing` with one policy, one membership and one reading of the
 //! loads; the protocol is the session's, the proto types are `wire`'s, connections are `server`'s.
 
+mod head;
 pub mod server;
 pub mod session;
 mod stream;
@@ -11,6 +12,7 @@ mod wire;
 
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::time::Duration;
 
 use envoy_types::pb::envoy::service::ext_proc::v3::ProcessingRequest;
 use envoy_types::pb::envoy::service::ext_proc::v3::external_processor_server::{
@@ -32,6 +34,10 @@ use stream::ProcessStream;
 
 /// Name under which gateways check the health of this service.
 pub const SERVICE_NAME: &str = "envoy.service.ext_proc.v3.ExternalProcessor";
+
+/// Bytes that any message may have, whatever the limit of request bodies: headers and the chunks of a
+/// response come in sizes of the gateway's own buffers (Envoy: 1 MiB unless told otherwise).
+const MIN_MESSAGE: usize = 16 << 20;
 
 /// Buffers and chance of one thread, reused by all its decisions.
 struct Desk {
@@ -59,6 +65,9 @@ pub struct Picking {
     pub metrics: Arc<Metrics>,
     /// Largest request body in bytes.
     pub max_body: usize,
+    /// How long a request stays counted whose end the gateway does not show: two scrapes, at least
+    /// 250 ms.
+    pub linger: Duration,
 }
 
 /// Where a request goes, and the count that it holds there.
@@ -71,7 +80,7 @@ impl Picking {
     /// The gRPC service.
     pub fn into_service(self) -> ExternalProcessorServer<Self> {
         // A BUFFERED body is one message; the frame around it needs some room of its own.
-        let limit = self.max_body.saturating_add(64 << 10);
+        let limit = self.max_body.max(MIN_MESSAGE).saturating_add(64 << 10);
         ExternalProcessorServer::new(self).max_decoding_message_size(limit)
     }
 

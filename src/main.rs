@@ -13,5 +13,8 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return plumbline::cli::failed(&error.into()),
     };
-    runtime.block_on(cli.run()).unwrap_or_else(|error| plumbline::cli::failed(&error))
+    let code = runtime.block_on(cli.run()).unwrap_or_else(|error| plumbline::cli::failed(&error));
+    // Who is told to leave at once does not wait for the data threads and their open streams.
+    runtime.shutdown_background();
+    code
 }

@@ -6,6 +6,7 @@
 use std::pin::Pin;
 
 use futures_util::{Stream, StreamExt as _, future};
+use tokio::sync::watch;
 use tokio_stream::wrappers::WatchStream;
 use tonic::{Request, Response, Status};
 use tonic_health::pb::health_check_response::ServingStatus;
@@ -14,13 +15,17 @@ use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 use crate::lifecycle::{self, Lifecycle};
 
-/// The health service.
-pub struct Checks(Lifecycle);
+/// The health service of one port.
+pub struct Checks {
+    lifecycle: Lifecycle,
+    stop: watch::Receiver<bool>,
+}
 
 impl Checks {
-    /// As a tonic service.
-    pub fn into_service(lifecycle: Lifecycle) -> HealthServer<Self> {
-        HealthServer::new(Self(lifecycle))
+    /// As a tonic service. `stop` is what stops the port: it ends the watches, which have no end of
+    /// their own and would keep a drain waiting for ever.
+    pub fn into_service(lifecycle: Lifecycle, stop: watch::Receiver<bool>) -> HealthServer<Self> {
+        HealthServer::new(Self { lifecycle, stop })
     }
 }
 
@@ -36,7 +41,7 @@ impl Health for Checks {
         &self,
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<HealthCheckResponse>, Status> {
-        Ok(Response::new(serving(&request.get_ref().service, &self.0.status())))
+        Ok(Response::new(serving(&request.get_ref().service, &self.lifecycle.status())))
     }
 
     type WatchStream = Pin<Box<dyn Stream<Item = Result<HealthCheckResponse, Status>> + Send>>;
@@ -47,11 +52,16 @@ impl Health for Checks {
     ) -> Result<Response<Self::WatchStream>, Status> {
         let name = request.into_inner().service;
         let mut last = None;
-        let changes = WatchStream::new(self.0.watch()).filter_map(move |status| {
+        let changes = WatchStream::new(self.lifecycle.watch()).filter_map(move |status| {
             let answer = serving(&name, &status);
             let news = last.replace(answer.status) != Some(answer.status);
             future::ready(news.then_some(Ok(answer)))
         });
-        Ok(Response::new(Box::pin(changes)))
+        let mut stop = self.stop.clone();
+        let stopped = async move {
+            // A dropped sender is a process on its way out.
+            let _ = stop.wait_for(|stop| *stop).await;
+        };
+        Ok(Response::new(Box::pin(changes.take_until(stopped))))
     }
 }

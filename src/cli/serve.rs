@@ -32,7 +32,7 @@ const MIN_SCRAPE_INTERVAL: Duration = Duration::from_millis(50);
 /// Flags of `serve` and `check`.
 #[derive(Debug, Clone, Args)]
 pub struct ServeArgs {
-    /// Model servers as ip:port, comma-separated; [v6]:port and name=ip:port are understood.
+    /// Model servers as ip:port, comma-separated; `[v6]:port` and `name=ip:port` are understood.
     #[arg(long, value_name = "LIST", conflicts_with = "endpoints_file")]
     endpoints: Option<String>,
     /// Watched YAML or JSON file of endpoints, in upstream's file-discovery schema.

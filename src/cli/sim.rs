@@ -52,7 +52,7 @@ pub struct Args {
     /// Address to listen on.
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     pub bind_address: IpAddr,
-    /// Listen on exactly these, comma-separated, instead: 127.0.0.1:8000,[::1]:8001.
+    /// Listen on exactly these, comma-separated, instead: `127.0.0.1:8000,[::1]:8001`.
     #[arg(long, value_delimiter = ',', conflicts_with_all = ["port", "count", "bind_address"])]
     pub listen: Vec<SocketAddr>,
     /// Write the servers to this file, in the form that Plumbline's file discovery reads.

@@ -140,17 +140,17 @@ fn picker(observed: &Observed, context: &Context<'_>) -> Section {
             waits(|line| line.request_wait)
         ),
         format!(
-            "added to a response  {}   Envoy had its headers and waited to pass them on",
+            "added to a response  {}   Envoy had its headers, waited to pass them on",
             waits(|line| line.response_wait)
         ),
     ];
     if let Some(decisions) = context.decisions {
         let since = match context.broken {
-            Some(Break::KillPlumbline) => "since its restart",
-            _ => "in all",
+            Some(Break::KillPlumbline) => " since the restart",
+            _ => "",
         };
         lines.push(format!(
-            "choosing alone       p50 {:>9}   p99 {:>9}   Plumbline's own histogram, {} picks {since}",
+            "choosing alone       p50 {:>9}   p99 {:>9}   its histogram, {} picks{since}",
             format!("≤ {}", time(Some(decisions.p50))),
             format!("≤ {}", time(Some(decisions.p99))),
             decisions.count,
@@ -265,6 +265,7 @@ fn time(time: Option<Duration>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::observed::Answer;
     use super::*;
 
     /// Mutants: the rank above, an interpolation, or a panic on nothing.
@@ -275,6 +276,54 @@ mod tests {
         assert_eq!(quantile(&times, 0.99), Some(Duration::from_millis(198)));
         assert_eq!(quantile(&times[..1], 0.99), Some(Duration::from_millis(1)));
         assert_eq!(quantile(&[], 0.5), None);
+    }
+
+    /// Mutants: a longer word anywhere, or a block that is left out.
+    #[test]
+    fn every_line_fits_and_every_block_is_there() {
+        let endpoint = "127.0.0.1:65535".parse().unwrap();
+        let outcome = |number: u64, answer| Outcome {
+            number,
+            kind: Kind::ALL[number as usize % Kind::ALL.len()],
+            sent: Duration::from_secs(100),
+            ended: Duration::from_millis(111_100),
+            first: Some(Duration::from_millis(1234)),
+            answer,
+            served_by: Some(endpoint),
+            gateway: Some(Line {
+                details: "upstream_reset_before_response_started{connection_termination}".into(),
+                request_wait: Some(Duration::from_micros(99_940)),
+                response_wait: Some(Duration::from_micros(99_940)),
+                ..Line::default()
+            }),
+        };
+        let good = (0..12_000).map(|number| outcome(number, Answer::Whole(200)));
+        let bad = (0..1_000).map(|number| outcome(number, Answer::Cut(200)));
+        let observed = Observed {
+            endpoints: vec![endpoint; 4],
+            outcomes: good.chain(bad).collect(),
+            broken: Some(Duration::from_secs(100)),
+            mended: Some(Duration::from_secs(200)),
+            staleness: Duration::from_millis(200),
+            ..Observed::default()
+        };
+        let decisions =
+            Decisions { count: 13_000, p50: Duration::from_micros(100), p99: Duration::MAX };
+        for broken in [Break::KillEndpoint, Break::KillPlumbline, Break::Saturate] {
+            let context =
+                Context { broken: Some(broken), thresholds: &[], decisions: Some(decisions) };
+            let violations = super::super::verdict::verdict(&observed, None);
+            let mut sections = sections(&observed, &context);
+            sections.push(verdict(&observed, &violations));
+            let titles: Vec<_> =
+                sections.iter().filter_map(|section| section.title.split(' ').next()).collect();
+            let expected =
+                ["Requests", "Endpoints", "Plumbline", "Thresholds", "Broken:", "Failed"];
+            assert_eq!(titles, expected);
+            for line in sections.iter().flat_map(|section| &section.lines) {
+                assert!(line.chars().count() <= 98, "{} {line}", line.chars().count());
+            }
+        }
     }
 
     /// Mutant: a unit that changes only after the rounding has shown "1000 ms".

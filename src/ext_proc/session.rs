@@ -89,6 +89,15 @@ pub struct Rejection {
     pub details: &'static str,
 }
 
+/// What goes with the answer to a request body that is not full duplex.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct BodyReply {
+    /// The destination, where the pick had to wait for the body.
+    pub destination: Option<Arc<str>>,
+    /// The whole body anew, where it was edited.
+    pub body: Option<Vec<u8>>,
+}
+
 /// An answer to the gateway.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reply {
@@ -96,17 +105,16 @@ pub enum Reply {
     RequestHeaders(Option<Arc<str>>),
     /// To a full-duplex request body: a piece of it, passed on.
     RequestPiece(Chunk),
-    /// To a request body in any other mode: passed on as it is; with the destination where the pick
-    /// had to wait for the body.
-    RequestBody(Option<Arc<str>>),
+    /// To a request body in any other mode: passed on as it is, or replaced.
+    RequestBody(BodyReply),
     /// To request trailers.
     RequestTrailers,
     /// To response headers.
     ResponseHeaders,
     /// To a full-duplex response body: a piece of it, passed on.
     ResponsePiece(Chunk),
-    /// To a response body in any other mode.
-    ResponseBody,
+    /// To a response body in any other mode: passed on as it is, or replaced.
+    ResponseBody(Option<Vec<u8>>),
     /// To response trailers.
     ResponseTrailers,
     /// Ends the request with a response of ours.
@@ -146,8 +154,13 @@ enum Request {
 /// What made the pick due, and so what is answered with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ending {
-    Headers { body_follows: bool },
-    Body,
+    Headers {
+        body_follows: bool,
+    },
+    /// `whole` is false for the part of a BUFFERED_PARTIAL body that fitted.
+    Body {
+        whole: bool,
+    },
     Trailers,
 }
 
@@ -160,6 +173,13 @@ pub struct Session {
     request: Request,
     held: Vec<Vec<u8>>,
     held_bytes: usize,
+    /// The held body is not what came in.
+    edited: bool,
+    trailers_answered: bool,
+    response_trailers_answered: bool,
+    /// Response bodies go out as the driver hands them in, not as the gateway has them.
+    restoring: bool,
+    response_begun: bool,
     response_done: bool,
     closed: bool,
 }
@@ -182,6 +202,29 @@ impl Session {
         self.held_bytes
     }
 
+    /// The held request body, to be edited between [`Action::Pick`] and [`Session::decided`]. A
+    /// BUFFERED_PARTIAL body may be only a part; see [`Session::has_whole_body`].
+    pub fn edit(&mut self) -> &mut Vec<Vec<u8>> {
+        self.edited = true;
+        &mut self.held
+    }
+
+    /// From now on response bodies are edited before they come in here.
+    pub fn restore_responses(&mut self) {
+        self.restoring = true;
+    }
+
+    /// Whether all of the request body was seen when the pick became due.
+    pub fn has_whole_body(&self) -> bool {
+        matches!(self.request, Request::Picking(Ending::Body { whole: true } | Ending::Trailers))
+    }
+
+    /// Whether the gateway keeps the stream until the response ended. Without a response body it resets
+    /// the stream at dispatch or at the response headers, long before the endpoint is done.
+    pub fn sees_response_end(&self) -> bool {
+        self.response_done || self.modes.response != BodyMode::None
+    }
+
     /// Takes one message and appends what it asks for.
     pub fn on(&mut self, event: Event, actions: &mut Vec<Action>) {
         if self.closed || self.silent {
@@ -191,16 +234,35 @@ impl Session {
             Event::RequestHeaders(head) => self.on_request_headers(head, actions),
             Event::RequestBody(chunk) => self.on_request_body(chunk, actions),
             Event::RequestTrailers => self.on_request_trailers(actions),
-            Event::ResponseHeaders { end } => {
-                actions.push(Action::Reply(Reply::ResponseHeaders));
-                self.end_response(end, actions);
-            }
+            Event::ResponseHeaders { end } => self.on_response_headers(end, actions),
             Event::ResponseBody(chunk) => self.on_response_body(chunk, actions),
             Event::ResponseTrailers => {
-                actions.push(Action::Reply(Reply::ResponseTrailers));
+                if !std::mem::replace(&mut self.response_trailers_answered, true) {
+                    actions.push(Action::Reply(Reply::ResponseTrailers));
+                }
                 self.end_response(true, actions);
             }
         }
+    }
+
+    /// Whether the request has gone to an endpoint.
+    pub fn is_dispatched(&self) -> bool {
+        matches!(self.request, Request::Passing | Request::Done) && !self.closed
+    }
+
+    /// Request headers came without a header map.
+    pub fn no_header_map(&mut self, actions: &mut Vec<Action>) {
+        if !self.closed && !self.silent {
+            let body = "inference error: BadRequest - request headers without a header map".into();
+            let details = "no-header-map";
+            self.reject(Rejection { status: 400, body, reason: None, details }, actions);
+        }
+    }
+
+    /// A fault of ours, before the request has gone anywhere.
+    pub fn fault(&mut self, actions: &mut Vec<Action>) {
+        self.closed = false;
+        self.reject(protocol_error("a fault of the endpoint picker", "fault"), actions);
     }
 
     /// A message was too large to be read: the request is refused as one whose body is too large.
@@ -210,32 +272,37 @@ impl Session {
         }
     }
 
-    /// The answer to [`Action::Pick`]: where the request goes, or why nowhere.
+    /// The answer to [`Action::Pick`]: where the request goes, or why nowhere. Too late, when the gateway
+    /// has answered by itself meanwhile, it only completes.
     pub fn decided(&mut self, pick: Result<Arc<str>, Rejection>, actions: &mut Vec<Action>) {
-        let Request::Picking(ending) = self.request else { return };
+        let Request::Picking(ending) = self.request else {
+            actions.push(Action::Complete);
+            return;
+        };
         let destination = match pick {
             Ok(destination) => destination,
             Err(rejection) => return self.reject(rejection, actions),
         };
-        let buffered = self.is_buffered();
-        let mut reply = |reply| actions.push(Action::Reply(reply));
-        if buffered && ending == Ending::Body {
-            reply(Reply::RequestBody(Some(destination)));
-        } else {
-            reply(Reply::RequestHeaders(Some(destination)));
+        match ending {
+            Ending::Body { .. } if self.is_buffered() => {
+                let body = self.edited.then(|| self.held.concat());
+                let answer = BodyReply { destination: Some(destination), body };
+                actions.push(Action::Reply(Reply::RequestBody(answer)));
+            }
+            _ => actions.push(Action::Reply(Reply::RequestHeaders(Some(destination)))),
         }
-        self.request = match ending {
-            Ending::Headers { body_follows: true } => Request::Passing,
-            _ => Request::Done,
-        };
-        if ending != (Ending::Headers { body_follows: true }) && !buffered {
-            self.release_body(ending == Ending::Body, actions);
+        self.request = Request::Done;
+        match ending {
+            Ending::Headers { body_follows: true } => self.request = Request::Passing,
+            Ending::Headers { body_follows: false } => {}
+            Ending::Body { .. } if self.is_buffered() => {}
+            Ending::Body { .. } => self.release_body(true, actions),
+            Ending::Trailers => {
+                self.release_body(false, actions);
+                self.answer_trailers(actions);
+            }
         }
-        if ending == Ending::Trailers {
-            actions.push(Action::Reply(Reply::RequestTrailers));
-        }
-        self.held = Vec::new();
-        self.held_bytes = 0;
+        self.drop_body();
     }
 
     fn is_buffered(&self) -> bool {
@@ -269,12 +336,13 @@ impl Session {
                 if self.held_bytes > self.max_body {
                     return self.reject(too_large(self.max_body), actions);
                 }
-                let whole = chunk.end || self.is_buffered();
-                if !chunk.bytes.is_empty() && !self.is_buffered() {
+                if !chunk.bytes.is_empty() {
                     self.held.push(chunk.bytes);
                 }
-                if whole {
-                    self.pick(Ending::Body, actions);
+                if chunk.end || self.is_buffered() {
+                    // A BUFFERED body before trailers is whole although it is not the end.
+                    let whole = chunk.end || self.modes.request == BodyMode::Buffered;
+                    self.pick(Ending::Body { whole }, actions);
                 }
             }
             Request::Passing => {
@@ -284,7 +352,7 @@ impl Session {
                 if self.modes.request == BodyMode::FullDuplex {
                     pieces(chunk, Reply::RequestPiece, actions);
                 } else {
-                    actions.push(Action::Reply(Reply::RequestBody(None)));
+                    actions.push(Action::Reply(Reply::RequestBody(BodyReply::default())));
                 }
             }
             // Envoy repeats the last chunk of some bodies (envoy#46237): it was answered already.
@@ -298,7 +366,7 @@ impl Session {
             Request::Collecting => self.pick(Ending::Trailers, actions),
             Request::Passing | Request::Done => {
                 self.request = Request::Done;
-                actions.push(Action::Reply(Reply::RequestTrailers));
+                self.answer_trailers(actions);
             }
             Request::Start => self.reject(out_of_order(), actions),
             Request::Picking(_) => {}
@@ -324,6 +392,25 @@ impl Session {
         }
     }
 
+    fn answer_trailers(&mut self, actions: &mut Vec<Action>) {
+        if !std::mem::replace(&mut self.trailers_answered, true) {
+            actions.push(Action::Reply(Reply::RequestTrailers));
+        }
+    }
+
+    fn on_response_headers(&mut self, end: bool, actions: &mut Vec<Action>) {
+        if std::mem::replace(&mut self.response_begun, true) {
+            return;
+        }
+        if matches!(self.request, Request::Collecting | Request::Picking(_)) {
+            // A reply of the gateway's own, an idle timeout for one: this request goes nowhere.
+            self.request = Request::Done;
+            self.drop_body();
+        }
+        actions.push(Action::Reply(Reply::ResponseHeaders));
+        self.end_response(end, actions);
+    }
+
     fn on_response_body(&mut self, chunk: Chunk, actions: &mut Vec<Action>) {
         if self.response_done {
             return;
@@ -332,7 +419,8 @@ impl Session {
         if self.modes.response == BodyMode::FullDuplex {
             pieces(chunk, Reply::ResponsePiece, actions);
         } else {
-            actions.push(Action::Reply(Reply::ResponseBody));
+            let body = self.restoring.then_some(chunk.bytes);
+            actions.push(Action::Reply(Reply::ResponseBody(body)));
         }
         self.end_response(end, actions);
     }
@@ -343,10 +431,14 @@ impl Session {
         }
     }
 
-    fn reject(&mut self, rejection: Rejection, actions: &mut Vec<Action>) {
-        self.closed = true;
+    fn drop_body(&mut self) {
         self.held = Vec::new();
         self.held_bytes = 0;
+    }
+
+    fn reject(&mut self, rejection: Rejection, actions: &mut Vec<Action>) {
+        self.closed = true;
+        self.drop_body();
         actions.push(Action::Reply(Reply::Immediate(rejection)));
         actions.push(Action::Complete);
         actions.push(Action::Close);

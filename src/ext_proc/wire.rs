@@ -7,17 +7,18 @@
 use std::sync::Arc;
 
 use envoy_types::pb::envoy::config::core::v3::header_value_option::HeaderAppendAction;
-use envoy_types::pb::envoy::config::core::v3::{HeaderMap, HeaderValue, HeaderValueOption};
+use envoy_types::pb::envoy::config::core::v3::{HeaderValue, HeaderValueOption};
 use envoy_types::pb::envoy::extensions::filters::http::ext_proc::v3::processing_mode::BodySendMode;
 use envoy_types::pb::envoy::service::ext_proc::v3::{
-    BodyMutation, BodyResponse, CommonResponse, HeaderMutation, HeadersResponse, HttpHeaders,
-    ImmediateResponse, ProcessingRequest, ProcessingResponse, ProtocolConfiguration,
-    StreamedBodyResponse, TrailersResponse, body_mutation, processing_request, processing_response,
+    BodyMutation, BodyResponse, CommonResponse, HeaderMutation, HeadersResponse, ImmediateResponse,
+    ProcessingRequest, ProcessingResponse, ProtocolConfiguration, StreamedBodyResponse,
+    TrailersResponse, body_mutation, processing_request, processing_response,
 };
 use envoy_types::pb::envoy::r#type::v3::HttpStatus;
 use envoy_types::pb::google::protobuf::{Struct, Value, value};
 
-use super::session::{BodyMode, Chunk, Event, Head, Modes, Rejection, Reply};
+use super::head::{self, Forged, RequestHead};
+use super::session::{BodyMode, BodyReply, Chunk, Event, Head, Modes, Rejection, Reply};
 
 /// Carries the destination, as a header and in the metadata namespace [`METADATA_NAMESPACE`].
 pub(super) const DESTINATION: &str = "x-gateway-destination-endpoint";
@@ -26,21 +27,8 @@ pub(super) const METADATA_NAMESPACE: &str = "envoy.lb";
 /// Says why a request was dropped.
 const DROPPED_REASON: &str = "x-llm-d-request-dropped-reason";
 
-/// Headers that steer a gateway or a model server and that only a picker may set; a client's are
-/// removed. [`DESTINATION`] is not among them because it is always overwritten.
-const NOT_FROM_CLIENTS: [&str; 7] = [
-    "x-gateway-destination-endpoint-subset",
-    "x-gateway-destination-endpoint-served",
-    "x-gateway-destination-endpoint-scores",
-    "x-prefiller-host-port",
-    "x-encoder-hosts-ports",
-    "x-data-parallel-host-port",
-    "x-kv-cache-source-host-port",
-];
-
-/// Control headers that the client sent, as indices into [`NOT_FROM_CLIENTS`].
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Forged(u8);
+/// Key in [`METADATA_NAMESPACE`] that names the endpoint which served.
+const SERVED: &str = "x-gateway-destination-endpoint-served";
 
 /// What one message of the gateway says.
 pub(super) struct Decoded {
@@ -50,36 +38,52 @@ pub(super) struct Decoded {
     pub(super) declared: Option<Modes>,
     /// The gateway does not want answers.
     pub(super) silent: bool,
-    /// Control headers to remove, from the request headers.
-    pub(super) forged: Forged,
+    /// What the request headers say.
+    pub(super) head: Option<RequestHead>,
+    /// The endpoint that served, where this message names it.
+    pub(super) served: Option<String>,
 }
 
+/// A headers message without a header map: nothing can be made of it.
+pub(super) struct NoHeaderMap;
+
 /// Reads one message.
-pub(super) fn decode(message: ProcessingRequest) -> Decoded {
+pub(super) fn decode(message: ProcessingRequest) -> Result<Decoded, NoHeaderMap> {
     use processing_request::Request;
-    let mut forged = Forged::default();
-    let event = message.request.map(|request| match request {
-        Request::RequestHeaders(headers) => {
-            let (head, control) = read_head(&headers);
-            forged = control;
-            Event::RequestHeaders(head)
+    let mut head = None;
+    let event = match message.request {
+        None => None,
+        Some(Request::RequestHeaders(headers)) => {
+            let end = headers.end_of_stream;
+            let read = head::read(headers).ok_or(NoHeaderMap)?;
+            let event = Event::RequestHeaders(Head { end, upgrade: read.upgrade });
+            head = Some(read);
+            Some(event)
         }
-        Request::RequestBody(body) => {
-            Event::RequestBody(Chunk { bytes: body.body, end: body.end_of_stream })
+        Some(Request::RequestBody(body)) => {
+            Some(Event::RequestBody(Chunk { bytes: body.body, end: body.end_of_stream }))
         }
-        Request::RequestTrailers(_) => Event::RequestTrailers,
-        Request::ResponseHeaders(headers) => Event::ResponseHeaders { end: headers.end_of_stream },
-        Request::ResponseBody(body) => {
-            Event::ResponseBody(Chunk { bytes: body.body, end: body.end_of_stream })
+        Some(Request::RequestTrailers(_)) => Some(Event::RequestTrailers),
+        Some(Request::ResponseHeaders(headers)) => {
+            Some(Event::ResponseHeaders { end: headers.end_of_stream })
         }
-        Request::ResponseTrailers(_) => Event::ResponseTrailers,
-    });
-    Decoded {
+        Some(Request::ResponseBody(body)) => {
+            Some(Event::ResponseBody(Chunk { bytes: body.body, end: body.end_of_stream }))
+        }
+        Some(Request::ResponseTrailers(_)) => Some(Event::ResponseTrailers),
+    };
+    let mut metadata = message.metadata_context.map(|m| m.filter_metadata).unwrap_or_default();
+    let served = metadata.get_mut(METADATA_NAMESPACE).and_then(|lb| lb.fields.remove(SERVED));
+    Ok(Decoded {
         event,
         declared: message.protocol_config.as_ref().map(modes),
         silent: message.observability_mode,
-        forged,
-    }
+        head,
+        served: served.and_then(|value| match value.kind {
+            Some(value::Kind::StringValue(text)) => Some(text),
+            _ => None,
+        }),
+    })
 }
 
 fn modes(config: &ProtocolConfiguration) -> Modes {
@@ -100,41 +104,28 @@ fn body_mode(mode: BodySendMode) -> BodyMode {
     }
 }
 
-fn read_head(headers: &HttpHeaders) -> (Head, Forged) {
-    let mut head = Head { end: headers.end_of_stream, upgrade: false };
-    let mut forged = Forged::default();
-    for header in headers.headers.iter().flat_map(|map: &HeaderMap| &map.headers) {
-        let key = header.key.as_str();
-        if key.eq_ignore_ascii_case("upgrade") {
-            head.upgrade = true;
-        } else if key == ":method" {
-            head.upgrade |= value_of(header) == b"CONNECT";
-        } else if key.len() > 2 && key.as_bytes()[..2].eq_ignore_ascii_case(b"x-") {
-            let known = NOT_FROM_CLIENTS.iter().position(|name| name.eq_ignore_ascii_case(key));
-            forged.0 |= known.map_or(0, |index| 1 << index);
-        }
-    }
-    (head, forged)
+/// What the answer to the request headers changes beside the destination.
+#[derive(Debug, Default)]
+pub(super) struct Mutations {
+    /// Control headers that the client sent.
+    pub(super) forged: Forged,
 }
 
-/// `raw_value`, else `value`: gateways fill either.
-fn value_of(header: &HeaderValue) -> &[u8] {
-    if header.raw_value.is_empty() { header.value.as_bytes() } else { &header.raw_value }
-}
-
-/// Writes one answer. `forged` is what the request headers brought.
-pub(super) fn encode(reply: Reply, forged: Forged) -> ProcessingResponse {
+/// Writes one answer; the first answer to request headers takes the mutations.
+pub(super) fn encode(reply: Reply, mutations: &mut Mutations) -> ProcessingResponse {
     use processing_response::Response;
     match reply {
         Reply::RequestHeaders(destination) => {
             let dynamic_metadata = destination.as_deref().map(destination_metadata);
-            let headers = HeadersResponse { response: Some(common(destination, forged)) };
+            let response = common(destination, std::mem::take(&mut mutations.forged));
+            let headers = HeadersResponse { response: Some(response) };
             answer(Response::RequestHeaders(headers), dynamic_metadata)
         }
-        Reply::RequestBody(destination) => {
+        Reply::RequestBody(BodyReply { destination, body }) => {
             let dynamic_metadata = destination.as_deref().map(destination_metadata);
+            let plain = destination.is_none() && body.is_none();
             let response =
-                destination.map(|destination| common(Some(destination), Forged::default()));
+                (!plain).then(|| whole_body(common(destination, Forged::default()), body));
             answer(Response::RequestBody(BodyResponse { response }), dynamic_metadata)
         }
         Reply::RequestPiece(chunk) => answer(Response::RequestBody(piece(chunk)), None),
@@ -145,7 +136,10 @@ pub(super) fn encode(reply: Reply, forged: Forged) -> ProcessingResponse {
             answer(Response::ResponseHeaders(HeadersResponse::default()), None)
         }
         Reply::ResponsePiece(chunk) => answer(Response::ResponseBody(piece(chunk)), None),
-        Reply::ResponseBody => answer(Response::ResponseBody(BodyResponse::default()), None),
+        Reply::ResponseBody(body) => {
+            let response = body.map(|body| whole_body(CommonResponse::default(), Some(body)));
+            answer(Response::ResponseBody(BodyResponse { response }), None)
+        }
         Reply::ResponseTrailers => {
             answer(Response::ResponseTrailers(TrailersResponse::default()), None)
         }
@@ -163,12 +157,7 @@ fn answer(
 }
 
 fn common(destination: Option<Arc<str>>, forged: Forged) -> CommonResponse {
-    let remove_headers = NOT_FROM_CLIENTS
-        .iter()
-        .enumerate()
-        .filter(|(index, _)| forged.0 & (1 << index) != 0)
-        .map(|(_, name)| (*name).to_owned())
-        .collect();
+    let remove_headers = forged.names().map(str::to_owned).collect();
     let clear_route_cache = destination.is_some();
     let set_headers = destination.iter().map(|value| set(DESTINATION, value.as_bytes())).collect();
     CommonResponse {
@@ -197,6 +186,18 @@ fn destination_metadata(destination: &str) -> Struct {
         fields: [entry(DESTINATION, value::Kind::StringValue(destination.to_owned()))].into(),
     };
     Struct { fields: [entry(METADATA_NAMESPACE, value::Kind::StructValue(inner))].into() }
+}
+
+/// Replaces a body that is not full duplex. Its length is stated in the same answer: Envoy answers 500
+/// for a BUFFERED body whose length and `content-length` disagree.
+fn whole_body(mut response: CommonResponse, body: Option<Vec<u8>>) -> CommonResponse {
+    if let Some(body) = body {
+        let length = set("content-length", body.len().to_string().as_bytes());
+        response.header_mutation.get_or_insert_default().set_headers.push(length);
+        let mutation = Some(body_mutation::Mutation::Body(body));
+        response.body_mutation = Some(BodyMutation { mutation });
+    }
+    response
 }
 
 fn piece(chunk: Chunk) -> BodyResponse {

@@ -39,6 +39,8 @@ pub struct Metrics {
     pub decision_seconds: Histogram,
     /// ext_proc streams that are open.
     pub streams: IntGauge,
+    /// Streams that a fault of ours has ended.
+    pub panics: IntCounter,
     /// Scrapes by result.
     pub scrapes: IntCounterVec,
     reloads: IntCounterVec,
@@ -72,6 +74,10 @@ impl Metrics {
             streams: IntGauge::new(
                 "plumbline_ext_proc_streams",
                 "Open ext_proc streams, one per request of the gateway.",
+            )?,
+            panics: IntCounter::new(
+                "plumbline_panics_total",
+                "Streams ended by a fault of the picker; each is a bug to report.",
             )?,
             scrapes: IntCounterVec::new(
                 Opts::new("plumbline_scrapes_total", "Scrapes of model servers, by result."),
@@ -115,6 +121,7 @@ impl Metrics {
         register(Box::new(requests.clone()))?;
         register(Box::new(self.decision_seconds.clone()))?;
         register(Box::new(self.streams.clone()))?;
+        register(Box::new(self.panics.clone()))?;
         for result in ["ok", "failed"] {
             self.scrapes.with_label_values(&[result]);
             self.reloads.with_label_values(&[result]);

@@ -3,8 +3,12 @@
 
 mod corpus;
 mod demo;
+mod envoy;
 mod exposition;
+mod ext_proc;
+mod harness;
 mod layering;
 mod licences;
+mod process;
 mod sim;
 mod vectors;

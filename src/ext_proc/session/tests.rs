@@ -50,11 +50,11 @@ fn short(reply: &Reply) -> String {
     match reply {
         Reply::RequestHeaders(d) => format!("RH {}", to(d)),
         Reply::RequestPiece(c) => format!("RP {}", piece(c)),
-        Reply::RequestBody(d) => format!("RB {}", to(d)),
+        Reply::RequestBody(b) => format!("RB {}", to(&b.destination)),
         Reply::RequestTrailers => "RT".into(),
         Reply::ResponseHeaders => "SH".into(),
         Reply::ResponsePiece(c) => format!("SP {}", piece(c)),
-        Reply::ResponseBody => "SB".into(),
+        Reply::ResponseBody(_) => "SB".into(),
         Reply::ResponseTrailers => "ST".into(),
         Reply::Immediate(r) => format!("immediate {}", r.status),
     }

@@ -1,0 +1,258 @@
+//! A scripted gateway: an ext_proc client that says exactly what a test says.
+//!
+//! Decides nothing about what is right, but checks every answer for what must hold of all of them:
+//! values in `raw_value` only, an explicit overwrite, one destination in header and metadata.
+
+use std::net::SocketAddr;
+
+use envoy_types::pb::envoy::config::core::v3::{HeaderMap, HeaderValue, HeaderValueOption};
+use envoy_types::pb::envoy::extensions::filters::http::ext_proc::v3::processing_mode::BodySendMode;
+use envoy_types::pb::envoy::service::ext_proc::v3::external_processor_client::ExternalProcessorClient;
+use envoy_types::pb::envoy::service::ext_proc::v3::processing_request::Request;
+use envoy_types::pb::envoy::service::ext_proc::v3::processing_response::Response;
+use envoy_types::pb::envoy::service::ext_proc::v3::{
+    CommonResponse, HttpBody, HttpHeaders, HttpTrailers, ImmediateResponse, ProcessingRequest,
+    ProcessingResponse, ProtocolConfiguration, body_mutation,
+};
+use envoy_types::pb::google::protobuf::value::Kind;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::transport::Channel;
+use tonic::{Status, Streaming};
+
+/// The destination, in headers and metadata.
+const DESTINATION: &str = "x-gateway-destination-endpoint";
+
+/// One connection to the ext_proc port.
+pub async fn connect(at: SocketAddr) -> Channel {
+    let endpoint = Channel::from_shared(format!("http://{at}")).expect("an address");
+    endpoint.connect().await.expect("a connection")
+}
+
+/// One HTTP request as the gateway tells it. Dropping it resets the stream.
+pub struct Script {
+    to: Option<mpsc::UnboundedSender<ProcessingRequest>>,
+    from: Streaming<ProcessingResponse>,
+    /// Sent with the first message.
+    first: ProcessingRequest,
+}
+
+impl Script {
+    pub async fn open(channel: &Channel) -> Self {
+        let (to, messages) = mpsc::unbounded_channel();
+        let mut client = ExternalProcessorClient::new(channel.clone());
+        let opened = client.process(UnboundedReceiverStream::new(messages));
+        let from = super::soon("opening a stream", opened).await.expect("a stream").into_inner();
+        Self { to: Some(to), from, first: ProcessingRequest::default() }
+    }
+
+    /// Declares body modes with the first message.
+    pub fn declare(mut self, request: BodySendMode, response: BodySendMode) -> Self {
+        self.first.protocol_config = Some(ProtocolConfiguration {
+            request_body_mode: request.into(),
+            response_body_mode: response.into(),
+            ..Default::default()
+        });
+        self
+    }
+
+    /// Marks the first message as one that wants no answer.
+    pub fn watching(mut self) -> Self {
+        self.first.observability_mode = true;
+        self
+    }
+
+    fn say(&mut self, request: Request) {
+        let message =
+            ProcessingRequest { request: Some(request), ..std::mem::take(&mut self.first) };
+        // A stream that has ended takes no more; what it said last is what counts.
+        let _ = self.to.as_ref().expect("an open half").send(message);
+    }
+
+    pub fn request_headers(&mut self, headers: &[(&str, &str)], end: bool) {
+        self.say(Request::RequestHeaders(head(headers, end)));
+    }
+
+    pub fn request_body(&mut self, body: &[u8], end: bool) {
+        self.say(Request::RequestBody(piece(body, end)));
+    }
+
+    pub fn request_trailers(&mut self) {
+        self.say(Request::RequestTrailers(HttpTrailers::default()));
+    }
+
+    pub fn response_headers(&mut self, headers: &[(&str, &str)], end: bool) {
+        self.say(Request::ResponseHeaders(head(headers, end)));
+    }
+
+    pub fn response_body(&mut self, body: &[u8], end: bool) {
+        self.say(Request::ResponseBody(piece(body, end)));
+    }
+
+    pub fn response_trailers(&mut self) {
+        self.say(Request::ResponseTrailers(HttpTrailers::default()));
+    }
+
+    /// Says nothing more, in HTTP/2 terms: half-closes.
+    pub fn half_close(&mut self) {
+        self.to = None;
+    }
+
+    /// The next answer, checked; `None` at the end of the stream.
+    pub async fn hear(&mut self) -> Option<Result<Heard, Status>> {
+        match super::soon("an answer", self.from.message()).await {
+            Ok(None) => None,
+            Ok(Some(answer)) => Some(Ok(Heard::checked(answer))),
+            Err(status) => Some(Err(status)),
+        }
+    }
+
+    /// The next answer, which must be one.
+    pub async fn answer(&mut self) -> Heard {
+        self.hear().await.expect("an answer, not the end").expect("an answer, not an error")
+    }
+
+    /// The end of the stream, which must be clean.
+    pub async fn end(&mut self) {
+        assert!(self.hear().await.is_none(), "an answer after the last one");
+    }
+}
+
+fn head(headers: &[(&str, &str)], end: bool) -> HttpHeaders {
+    let headers = headers.iter().map(|(key, value)| HeaderValue {
+        key: (*key).to_owned(),
+        raw_value: value.as_bytes().to_vec(),
+        ..Default::default()
+    });
+    HttpHeaders {
+        headers: Some(HeaderMap { headers: headers.collect() }),
+        end_of_stream: end,
+        ..Default::default()
+    }
+}
+
+fn piece(body: &[u8], end: bool) -> HttpBody {
+    HttpBody { body: body.to_vec(), end_of_stream: end, ..Default::default() }
+}
+
+/// An answer in the words of the tests.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Heard {
+    RequestHeaders {
+        destination: Option<String>,
+        removed: Vec<String>,
+    },
+    /// A full-duplex piece.
+    RequestPiece(Vec<u8>, bool),
+    /// An answer to a body that stays as it is.
+    RequestBody {
+        destination: Option<String>,
+    },
+    RequestTrailers,
+    ResponseHeaders,
+    ResponsePiece(Vec<u8>, bool),
+    ResponseBody,
+    ResponseTrailers,
+    Immediate {
+        status: i32,
+        details: String,
+        reason: Option<String>,
+    },
+}
+
+impl Heard {
+    fn checked(answer: ProcessingResponse) -> Self {
+        let steered = metadata(&answer);
+        let heard = match answer.response.expect("a response in the message") {
+            Response::RequestHeaders(headers) => {
+                let (common, removed) = mutation(headers.response);
+                Self::RequestHeaders { destination: common, removed }
+            }
+            Response::RequestBody(body) => match streamed(&body.response) {
+                Some((bytes, end)) => Self::RequestPiece(bytes, end),
+                None => Self::RequestBody { destination: mutation(body.response).0 },
+            },
+            Response::RequestTrailers(_) => Self::RequestTrailers,
+            Response::ResponseHeaders(headers) => {
+                // U004: nothing of the response is mirrored.
+                assert_eq!(mutation(headers.response), (None, Vec::new()));
+                Self::ResponseHeaders
+            }
+            Response::ResponseBody(body) => match streamed(&body.response) {
+                Some((bytes, end)) => Self::ResponsePiece(bytes, end),
+                None => Self::ResponseBody,
+            },
+            Response::ResponseTrailers(_) => Self::ResponseTrailers,
+            Response::ImmediateResponse(response) => immediate(response),
+            other => panic!("an answer that nobody asked for: {other:?}"),
+        };
+        let named = match &heard {
+            Self::RequestHeaders { destination, .. } | Self::RequestBody { destination } => {
+                destination.clone()
+            }
+            _ => None,
+        };
+        assert_eq!(named, steered, "header and metadata name the same destination");
+        heard
+    }
+
+    /// The destination of an answer that must carry one.
+    pub fn destination(&self) -> &str {
+        match self {
+            Self::RequestHeaders { destination: Some(to), .. }
+            | Self::RequestBody { destination: Some(to) } => to,
+            other => panic!("no destination in {other:?}"),
+        }
+    }
+}
+
+fn immediate(response: ImmediateResponse) -> Heard {
+    let set = response.headers.map(|mutation| mutation.set_headers).unwrap_or_default();
+    let reason =
+        set.iter().map(checked_header).find(|(k, _)| k == "x-llm-d-request-dropped-reason");
+    Heard::Immediate {
+        status: response.status.expect("a status").code,
+        details: response.details,
+        reason: reason.map(|(_, value)| value),
+    }
+}
+
+/// U013, U014, U022: `raw_value` and not `value`, and an overwrite that is spelled out.
+fn checked_header(option: &HeaderValueOption) -> (String, String) {
+    use envoy_types::pb::envoy::config::core::v3::header_value_option::HeaderAppendAction;
+    let header = option.header.as_ref().expect("a header");
+    assert!(header.value.is_empty() && !header.raw_value.is_empty(), "{header:?}");
+    assert_eq!(option.append_action(), HeaderAppendAction::OverwriteIfExistsOrAdd);
+    #[allow(deprecated)]
+    let append = option.append.is_some_and(|append| append.value);
+    assert!(!append, "Envoy obeys append alone");
+    (header.key.clone(), String::from_utf8(header.raw_value.clone()).expect("text"))
+}
+
+/// Destination and removed headers; any other header that is set fails the test.
+fn mutation(common: Option<CommonResponse>) -> (Option<String>, Vec<String>) {
+    let Some(mutation) = common.and_then(|common| common.header_mutation) else {
+        return (None, Vec::new());
+    };
+    let set: Vec<_> = mutation.set_headers.iter().map(checked_header).collect();
+    assert!(set.len() <= 1 && set.iter().all(|(key, _)| key == DESTINATION), "{set:?}");
+    (set.into_iter().next().map(|(_, value)| value), mutation.remove_headers)
+}
+
+fn streamed(common: &Option<CommonResponse>) -> Option<(Vec<u8>, bool)> {
+    match common.as_ref()?.body_mutation.as_ref()?.mutation.as_ref()? {
+        body_mutation::Mutation::StreamedResponse(piece) => {
+            Some((piece.body.clone(), piece.end_of_stream))
+        }
+        other => panic!("a body mutation that nobody asked for: {other:?}"),
+    }
+}
+
+fn metadata(answer: &ProcessingResponse) -> Option<String> {
+    let namespace = answer.dynamic_metadata.as_ref()?.fields.get("envoy.lb")?;
+    let Some(Kind::StructValue(fields)) = &namespace.kind else { panic!("{namespace:?}") };
+    match &fields.fields.get(DESTINATION)?.kind {
+        Some(Kind::StringValue(to)) => Some(to.clone()),
+        other => panic!("{other:?}"),
+    }
+}
