@@ -187,7 +187,7 @@ impl Scanner {
         }
         let piece = &bytes[at..end];
         if self.value_due {
-            self.tally.scalar(self.depth, self.token.with(piece));
+            self.tally.scalar(self.token.with(piece));
             self.value_due = false;
             self.state = State::Between;
         } else if bytes.get(end + 1) == Some(&b':') {
@@ -251,7 +251,7 @@ impl Scanner {
 
     fn end_bare(&mut self, piece: Option<&[u8]>) {
         if self.value_due {
-            self.tally.scalar(self.depth, self.token.with(piece.unwrap_or_default()));
+            self.tally.scalar(self.token.with(piece.unwrap_or_default()));
             self.value_due = false;
         }
         self.state = State::Between;

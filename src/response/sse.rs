@@ -161,7 +161,9 @@ impl Framer {
             return false;
         }
         let data = &chunk[data];
-        if COUNTED.iter().any(|name| name.find(data).is_some()) {
+        let [usage, meta_info] = &*COUNTED;
+        let told = |at: usize| !is_null(&data[at + usage.needle().len()..]);
+        if usage.find_iter(data).any(told) || meta_info.find(data).is_some() {
             return false;
         }
         self.compare(data);
@@ -205,4 +207,11 @@ impl Framer {
             scanner.reset();
         }
     }
+}
+
+/// Whether the value of the key that ends before `rest` is `null`, as many servers write it in every
+/// event but the last.
+fn is_null(rest: &[u8]) -> bool {
+    let value = rest.trim_ascii_start().strip_prefix(b":");
+    value.is_some_and(|value| value.trim_ascii_start().starts_with(b"null"))
 }

@@ -121,11 +121,8 @@ impl Tally {
         }
     }
 
-    /// The value of the last key, an object at `depth`: a number, a word, or a string's contents.
-    pub(super) fn scalar(&mut self, depth: u64, text: &[u8]) {
-        if self.field == Field::Other || depth >= DEPTHS as u64 {
-            return;
-        }
+    /// The value of the last key: a number, a word, or a string's contents.
+    pub(super) fn scalar(&mut self, text: &[u8]) {
         let draft = &mut self.draft;
         let slot = match self.field {
             Field::Other | Field::Object(_) => return,
@@ -149,7 +146,8 @@ impl Tally {
             return;
         }
         let told = |value: Option<u64>| value.filter(|count| *count > 0);
-        let (prompt, completion) = (draft.prompt.or(draft.input), draft.completion.or(draft.output));
+        let (prompt, completion) =
+            (draft.prompt.or(draft.input), draft.completion.or(draft.output));
         let mut usage = self.usage.unwrap_or_default();
         // Anthropic's parts come in two events, and each leaves the other's at zero or out.
         usage.prompt = told(prompt).unwrap_or(usage.prompt);

@@ -82,7 +82,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
 ];
 
 /// Vocabulary and core: no clock, no chance of their own, no I/O, no log, no lock.
-const PURE: &[&str] = &["units", "endpoint", "thresholds", "pool", "response", "saturation", "routing"];
+const PURE: &[&str] =
+    &["units", "endpoint", "thresholds", "pool", "response", "saturation", "routing"];
 
 /// What purity forbids. `Instant` and `Duration` as values are fine.
 const IMPURE: &[&str] = &[
