@@ -32,6 +32,12 @@ fn detector_params() {
     each("detector_params", replay::detector_params);
 }
 
+/// Mutant: forgetting at a cut where a name began.
+#[test]
+fn response_body() {
+    each("response_body", replay::response_body);
+}
+
 /// Mutant: answering request headers twice.
 #[test]
 fn session() {

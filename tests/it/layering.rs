@@ -10,6 +10,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("endpoint", &["units"]),
     ("thresholds", &["units"]),
     ("pool", &["endpoint", "units"]),
+    ("response", &["units"]),
     // Core.
     ("saturation", &["endpoint", "pool", "thresholds", "units"]),
     ("routing", &["endpoint", "pool", "saturation", "thresholds", "units"]),
@@ -81,7 +82,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
 ];
 
 /// Vocabulary and core: no clock, no chance of their own, no I/O, no log, no lock.
-const PURE: &[&str] = &["units", "endpoint", "thresholds", "pool", "saturation", "routing"];
+const PURE: &[&str] =
+    &["units", "endpoint", "thresholds", "pool", "response", "saturation", "routing"];
 
 /// What purity forbids. `Instant` and `Duration` as values are fine.
 const IMPURE: &[&str] = &[

@@ -5,6 +5,7 @@
 
 mod discovery;
 mod metrics;
+mod response_usage;
 mod routing;
 
 use std::collections::BTreeMap;

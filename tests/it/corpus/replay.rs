@@ -6,6 +6,7 @@ use plumbline::discovery::document;
 use plumbline::ext_proc::session::{Action, Chunk, Event, Head, MAX_PIECE, Reply, Session};
 use plumbline::poller::engines::Engines;
 use plumbline::poller::reading::read_page;
+use plumbline::response::{ResponseHead, ResponseReader, Restore};
 
 /// Any page is read without a panic, and what is read is finite and not negative.
 pub fn exposition(data: &[u8]) {
@@ -33,6 +34,31 @@ pub fn detector_params(data: &[u8]) {
         Ok(params) => drop(resolve(&params).expect("ranges were checked")),
         Err(reasons) => assert!(!reasons.is_empty()),
     }
+}
+
+/// Two bytes of how, then a body: cuts change nothing, nothing is lost, and no name is left to restore.
+pub fn response_body(data: &[u8]) {
+    let [kind, step, body @ ..] = data else { return };
+    let content_type = Some(if kind % 2 == 0 { "text/event-stream" } else { "application/json" });
+    let pass = |body: &[u8], step: usize, restore: bool| {
+        let names = Restore { target: "t-x".into(), incoming: "\"m".into() };
+        let head = ResponseHead { content_type, content_encoding: None, status: 200 };
+        let mut reader = ResponseReader::new(head, restore.then_some(names));
+        let mut out: Vec<u8> =
+            body.chunks(step).flat_map(|chunk| reader.feed(chunk.to_vec(), false)).collect();
+        out.extend(reader.feed(Vec::new(), true));
+        (out, reader.usage(), reader.events(), reader.done_seen(), reader.first_token_seen())
+    };
+    let whole = body.len().max(1);
+    let read = pass(body, whole, false);
+    assert_eq!(read.0, body);
+    let restored = pass(body, whole, true);
+    assert_eq!((read.1, read.2, read.3, read.4), (restored.1, restored.2, restored.3, restored.4));
+    for step in [usize::from(*step).max(1), 1] {
+        assert_eq!(pass(body, step, false), read);
+        assert_eq!(pass(body, step, true), restored);
+    }
+    assert_eq!(pass(&restored.0, whole, true).0, restored.0);
 }
 
 /// Two bytes an event: any exchange keeps the order that a gateway accepts.
