@@ -120,6 +120,31 @@ pub(super) fn read(headers: HttpHeaders) -> Option<RequestHead> {
     Some(head)
 }
 
+/// What the picker reads of the response headers.
+#[derive(Debug, Default)]
+pub(super) struct ResponseFacts {
+    pub(super) content_type: Option<String>,
+    pub(super) content_encoding: Option<String>,
+    /// `:status`, 0 when absent or no number.
+    pub(super) status: u16,
+}
+
+/// Reads response headers; without a header map nothing is known.
+pub(super) fn read_response(headers: HttpHeaders) -> ResponseFacts {
+    let mut facts = ResponseFacts::default();
+    for header in headers.headers.map(|map| map.headers).unwrap_or_default() {
+        if header.key.eq_ignore_ascii_case("content-type") {
+            facts.content_type = Some(text(header));
+        } else if header.key.eq_ignore_ascii_case("content-encoding") {
+            facts.content_encoding = Some(text(header));
+        } else if header.key == ":status" {
+            let status = std::str::from_utf8(bytes(&header)).ok();
+            facts.status = status.and_then(|status| status.parse().ok()).unwrap_or(0);
+        }
+    }
+    facts
+}
+
 /// `raw_value`, else `value`: gateways fill either.
 pub(super) fn bytes(header: &HeaderValue) -> &[u8] {
     if header.raw_value.is_empty() { header.value.as_bytes() } else { &header.raw_value }

@@ -15,8 +15,10 @@ use futures_util::Stream;
 use tonic::{Code, Status, Streaming};
 
 use super::Picking;
-use super::session::{Action, Event, Rejection, Session};
+use super::head::ResponseFacts;
+use super::session::{Action, Chunk, Event, Rejection, Session};
 use super::wire::{self, Mutations};
+use crate::response::{ResponseHead, ResponseReader};
 use crate::store::InFlight;
 
 /// The answers to one HTTP request; dropping it gives back what the request holds.
@@ -29,6 +31,8 @@ pub struct ProcessStream {
     replies: VecDeque<ProcessingResponse>,
     actions: Vec<Action>,
     sent: Option<Sent>,
+    /// Reads the response while it passes; none before its headers.
+    response: Option<ResponseReader>,
     closing: bool,
     failure: Option<Status>,
 }
@@ -52,6 +56,7 @@ impl ProcessStream {
             replies: VecDeque::new(),
             actions: Vec::new(),
             sent: None,
+            response: None,
             closing: false,
             failure: None,
         }
@@ -70,13 +75,24 @@ impl ProcessStream {
         if let Some(served) = decoded.served {
             self.move_guard(&served);
         }
+        if let Some(facts) = decoded.response {
+            self.response.get_or_insert_with(|| reader(&facts));
+        }
         if let Some(event) = decoded.event {
-            self.on_event(event);
+            let event = self.read(event);
+            self.with_session(|session, actions| session.on(event, actions));
         }
     }
 
-    fn on_event(&mut self, event: Event) {
-        self.with_session(|session, actions| session.on(event, actions));
+    /// Lets the readers see a body on its way through.
+    fn read(&mut self, event: Event) -> Event {
+        match (event, self.response.as_mut()) {
+            (Event::ResponseBody(chunk), Some(reader)) => {
+                let bytes = reader.feed(chunk.bytes, chunk.end);
+                Event::ResponseBody(Chunk { bytes, end: chunk.end })
+            }
+            (event, _) => event,
+        }
     }
 
     /// Lets the session speak and carries out what it asks for, in order; a pick may ask for more.
@@ -93,13 +109,21 @@ impl ProcessStream {
                 Action::Reply(reply) => {
                     self.replies.push_back(wire::encode(reply, &mut self.mutations));
                 }
-                Action::Complete => self.sent = None,
+                Action::Complete => self.complete(),
                 Action::Close => self.closing = true,
             }
             next += 1;
         }
         actions.clear();
         self.actions = actions;
+    }
+
+    /// The exchange is over: its count ends, what the response said of itself is added up.
+    fn complete(&mut self) {
+        self.sent = None;
+        if let Some(reader) = self.response.take() {
+            self.picking.metrics.response(&reader);
+        }
     }
 
     fn pick(&mut self) -> Result<Arc<str>, Rejection> {
@@ -145,6 +169,15 @@ impl ProcessStream {
             self.with_session(|session, actions| session.fault(actions));
         }
     }
+}
+
+fn reader(facts: &ResponseFacts) -> ResponseReader {
+    let head = ResponseHead {
+        content_type: facts.content_type.as_deref(),
+        content_encoding: facts.content_encoding.as_deref(),
+        status: facts.status,
+    };
+    ResponseReader::new(head, None)
 }
 
 impl Stream for ProcessStream {

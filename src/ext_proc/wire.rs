@@ -17,7 +17,7 @@ use envoy_types::pb::envoy::service::ext_proc::v3::{
 use envoy_types::pb::envoy::r#type::v3::HttpStatus;
 use envoy_types::pb::google::protobuf::{Struct, Value, value};
 
-use super::head::{self, Forged, RequestHead};
+use super::head::{self, Forged, RequestHead, ResponseFacts};
 use super::session::{BodyMode, BodyReply, Chunk, Event, Head, Modes, Rejection, Reply};
 
 /// Carries the destination, as a header and in the metadata namespace [`METADATA_NAMESPACE`].
@@ -40,6 +40,8 @@ pub(super) struct Decoded {
     pub(super) silent: bool,
     /// What the request headers say.
     pub(super) head: Option<RequestHead>,
+    /// What the response headers say.
+    pub(super) response: Option<ResponseFacts>,
     /// The endpoint that served, where this message names it.
     pub(super) served: Option<String>,
 }
@@ -50,7 +52,7 @@ pub(super) struct NoHeaderMap;
 /// Reads one message.
 pub(super) fn decode(message: ProcessingRequest) -> Result<Decoded, NoHeaderMap> {
     use processing_request::Request;
-    let mut head = None;
+    let (mut head, mut response) = (None, None);
     let event = match message.request {
         None => None,
         Some(Request::RequestHeaders(headers)) => {
@@ -65,7 +67,9 @@ pub(super) fn decode(message: ProcessingRequest) -> Result<Decoded, NoHeaderMap>
         }
         Some(Request::RequestTrailers(_)) => Some(Event::RequestTrailers),
         Some(Request::ResponseHeaders(headers)) => {
-            Some(Event::ResponseHeaders { end: headers.end_of_stream })
+            let end = headers.end_of_stream;
+            response = Some(head::read_response(headers));
+            Some(Event::ResponseHeaders { end })
         }
         Some(Request::ResponseBody(body)) => {
             Some(Event::ResponseBody(Chunk { bytes: body.body, end: body.end_of_stream }))
@@ -79,6 +83,7 @@ pub(super) fn decode(message: ProcessingRequest) -> Result<Decoded, NoHeaderMap>
         declared: message.protocol_config.as_ref().map(modes),
         silent: message.observability_mode,
         head,
+        response,
         served: served.and_then(|value| match value.kind {
             Some(value::Kind::StringValue(text)) => Some(text),
             _ => None,

@@ -11,6 +11,7 @@ use prometheus::{
 use crate::endpoint::Load;
 use crate::policy::{Number, Policy};
 use crate::pool::PoolView;
+use crate::response::ResponseReader;
 use crate::saturation;
 
 /// Buckets of the decision time in seconds: a decision takes microseconds.
@@ -41,6 +42,8 @@ pub struct Metrics {
     pub streams: IntGauge,
     /// Streams that a fault of ours has ended.
     pub panics: IntCounter,
+    responses: [IntCounter; 2],
+    tokens: [IntCounter; 3],
     /// Scrapes by result.
     pub scrapes: IntCounterVec,
     reloads: IntCounterVec,
@@ -67,7 +70,18 @@ impl Metrics {
             Opts::new("plumbline_requests_total", "Requests decided, by result."),
             &["result"],
         )?;
+        let responses = IntCounterVec::new(
+            Opts::new("plumbline_responses_total", "Responses of endpoints seen to their end."),
+            &["result"],
+        )?;
+        let tokens = IntCounterVec::new(
+            Opts::new("plumbline_response_tokens_total", "Tokens that responses report."),
+            &["kind"],
+        )?;
         let metrics = Self {
+            responses: ["ok", "error"].map(|result| responses.with_label_values(&[result])),
+            tokens: ["prompt", "completion", "cached"]
+                .map(|kind| tokens.with_label_values(&[kind])),
             picked: requests.with_label_values(&["picked"]),
             refused_no_endpoints: requests.with_label_values(&["rejected-no-endpoints"]),
             decision_seconds: Histogram::with_opts(decision.buckets(DECISION_BUCKETS.to_vec()))?,
@@ -112,13 +126,15 @@ impl Metrics {
             )?,
             registry,
         };
-        metrics.register(&requests)?;
+        for family in [requests, responses, tokens] {
+            metrics.registry.register(Box::new(family))?;
+        }
+        metrics.register()?;
         Ok(metrics)
     }
 
-    fn register(&self, requests: &IntCounterVec) -> Result<(), prometheus::Error> {
+    fn register(&self) -> Result<(), prometheus::Error> {
         let register = |collector| self.registry.register(collector);
-        register(Box::new(requests.clone()))?;
         register(Box::new(self.decision_seconds.clone()))?;
         register(Box::new(self.streams.clone()))?;
         register(Box::new(self.panics.clone()))?;
@@ -136,6 +152,17 @@ impl Metrics {
         register(Box::new(self.threshold.clone()))?;
         register(Box::new(self.generation.clone()))?;
         register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))
+    }
+
+    /// Adds up a response that was seen to its end.
+    pub fn response(&self, response: &ResponseReader) {
+        self.responses[usize::from(response.is_error())].inc();
+        if let Some(usage) = response.usage() {
+            let kinds = [usage.prompt, usage.completion, usage.cached.unwrap_or(0)];
+            for (counter, tokens) in self.tokens.iter().zip(kinds) {
+                counter.inc_by(tokens);
+            }
+        }
     }
 
     /// The exposition page, with the mirrored gauges as of this view and policy.

@@ -24,8 +24,11 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("discovery", &["endpoint", "units", "watched_file"]),
     ("poller", &["endpoint", "lifecycle", "pool", "store", "telemetry", "units"]),
     // Adapters out.
-    ("telemetry", &["endpoint", "policy", "pool", "saturation", "thresholds", "units"]),
-    ("ext_proc", &["endpoint", "policy", "pool", "routing", "store", "telemetry", "units"]),
+    ("telemetry", &["endpoint", "policy", "pool", "response", "saturation", "thresholds", "units"]),
+    (
+        "ext_proc",
+        &["endpoint", "policy", "pool", "response", "routing", "store", "telemetry", "units"],
+    ),
     (
         "admin",
         &[
