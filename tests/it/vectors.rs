@@ -5,7 +5,9 @@
 
 mod discovery;
 mod metrics;
+mod rewrite;
 mod routing;
+mod subset;
 
 use std::collections::BTreeMap;
 
