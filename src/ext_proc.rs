@@ -93,7 +93,7 @@ impl Picking {
             self.store.read_loads(&pool, start.into_std(), &mut desk.loads);
             let view = PoolView { members: &pool.members, loads: &desk.loads };
             let Desk { scratch, rng, .. } = desk;
-            routing::schedule(&view, &policy.profile, &policy.thresholds, rng, scratch)
+            routing::schedule(&view, None, &policy.profile, &policy.thresholds, rng, scratch)
                 .map(|mut order| order.next())
         });
         self.metrics.decision_seconds.observe(start.elapsed().as_secs_f64());

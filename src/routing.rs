@@ -1,20 +1,27 @@
 //! Routing: which endpoint gets this request.
 //!
-//! Decides by profile: filters narrow the candidates, scorers rank them, the picker chooses. Chance
-//! comes in as a value and a refusal goes out as one; nothing here can fail for another reason. Knows
-//! no protocol, no clock and no scaling.
+//! Decides by profile: a subset hint and filters narrow the candidates, scorers rank them, the picker
+//! chooses. A rewrite says which model, an objective how important. Chance comes in as a value and a
+//! refusal goes out as one; nothing here can fail for another reason. Knows no protocol, no clock and
+//! no scaling.
 
 pub mod filter;
+pub mod objectives;
 pub mod picker;
 pub mod profile;
+pub mod rewrite;
 pub mod scorer;
+pub mod subset;
 
 use rand::Rng;
 
 use crate::pool::PoolView;
 use crate::thresholds::Thresholds;
 
+pub use objectives::Objectives;
 pub use profile::Profile;
+pub use rewrite::Rewrites;
+pub use subset::Subset;
 
 /// Why no endpoint was picked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,20 +50,27 @@ impl Scratch {
     }
 }
 
-/// Runs `profile` over the whole view and returns the chosen indices, best first: never none, at most
+/// Runs `profile` over the members that `subset` admits, all without one, and returns the chosen indices, best first: never none, at most
 /// `maxNumOfEndpoints`, each once.
 ///
 /// # Errors
 /// [`Refusal`] as a value; the caller knows the status that belongs to it.
 pub fn schedule<'s>(
     view: &PoolView<'_>,
+    subset: Option<&Subset>,
     profile: &Profile,
     thresholds: &Thresholds,
     rng: &mut impl Rng,
     scratch: &'s mut Scratch,
 ) -> Result<impl ExactSizeIterator<Item = usize> + 's, Refusal> {
     scratch.candidates.clear();
-    scratch.candidates.extend(0..view.members.len() as u32);
+    let all = 0..view.members.len() as u32;
+    match subset {
+        None => scratch.candidates.extend(all),
+        Some(subset) => scratch
+            .candidates
+            .extend(all.filter(|i| subset.admits(view.members[*i as usize].endpoint.address))),
+    }
     for filter in &profile.filters {
         filter.apply(view, thresholds, &mut scratch.candidates, &mut scratch.kept);
     }

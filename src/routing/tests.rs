@@ -46,7 +46,7 @@ fn pick(loads: &[Load], rng: &mut impl RngCore) -> Option<usize> {
     let mut scratch = Scratch::default();
     let profile = Profile::default();
     let thresholds = Thresholds::default();
-    schedule(&view, &profile, &thresholds, rng, &mut scratch).ok().and_then(|mut o| o.next())
+    schedule(&view, None, &profile, &thresholds, rng, &mut scratch).ok().and_then(|mut o| o.next())
 }
 
 /// Mutant: a panic or an index for an empty pool.

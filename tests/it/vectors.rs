@@ -6,7 +6,9 @@
 mod discovery;
 mod metrics;
 mod response_usage;
+mod rewrite;
 mod routing;
+mod subset;
 
 use std::collections::BTreeMap;
 

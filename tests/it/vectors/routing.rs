@@ -301,6 +301,7 @@ fn profile_sum() {
         for _ in 0..64 {
             let order = routing::schedule(
                 &table.view(),
+                None,
                 &profile,
                 &Thresholds::default(),
                 &mut rng,
