@@ -18,14 +18,15 @@ use envoy_types::pb::envoy::service::ext_proc::v3::ProcessingRequest;
 use envoy_types::pb::envoy::service::ext_proc::v3::external_processor_server::{
     ExternalProcessor, ExternalProcessorServer,
 };
-use rand::SeedableRng;
 use rand::rngs::SmallRng;
+use rand::{Rng as _, SeedableRng};
 use tokio::time::Instant;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::endpoint::Load;
 use crate::policy::PolicyReader;
 use crate::pool::PoolView;
+use crate::routing::subset::Subset;
 use crate::routing::{self, Refusal, Scratch};
 use crate::store::{InFlight, Store};
 use crate::telemetry::metrics::Metrics;
@@ -84,8 +85,8 @@ impl Picking {
         ExternalProcessorServer::new(self).max_decoding_message_size(limit)
     }
 
-    /// One decision on the pool of this instant.
-    pub(crate) fn pick(&self) -> Result<Pick, Rejection> {
+    /// One decision on the pool of this instant, among the endpoints that `subset` admits.
+    pub(crate) fn pick(&self, subset: Option<&Subset>) -> Result<Pick, Rejection> {
         let start = Instant::now();
         let pool = self.store.pool();
         let policy = self.policy.load();
@@ -93,7 +94,7 @@ impl Picking {
             self.store.read_loads(&pool, start.into_std(), &mut desk.loads);
             let view = PoolView { members: &pool.members, loads: &desk.loads };
             let Desk { scratch, rng, .. } = desk;
-            routing::schedule(&view, None, &policy.profile, &policy.thresholds, rng, scratch)
+            routing::schedule(&view, subset, &policy.profile, &policy.thresholds, rng, scratch)
                 .map(|mut order| order.next())
         });
         self.metrics.decision_seconds.observe(start.elapsed().as_secs_f64());
@@ -127,6 +128,21 @@ impl Picking {
             }
         }
     }
+}
+
+/// A random UUID (version 4) for a request that came without an id.
+fn new_request_id() -> String {
+    let bits: u128 = DESK.with_borrow_mut(|desk| desk.rng.random());
+    let bits = bits & !(0xf << 76) & !(0x3 << 62) | (0x4 << 76) | (0x2 << 62);
+    let hex = format!("{bits:032x}");
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+}
+
+/// `Prefer: if-available` asks for a cached prefix, and no endpoint is known to have one: there is no
+/// prefix index yet.
+fn not_cached() -> Rejection {
+    let body = "inference error: PreconditionFailed - no decode worker has the requested KV cache";
+    Rejection { status: 412, body: body.to_owned(), reason: None, details: "prefix-not-cached" }
 }
 
 #[tonic::async_trait]

@@ -50,8 +50,8 @@ impl Scratch {
     }
 }
 
-/// Runs `profile` over the members that `subset` admits, all without one, and returns the chosen indices, best first: never none, at most
-/// `maxNumOfEndpoints`, each once.
+/// Runs `profile` over the members that `subset` admits, all without one, and returns the chosen
+/// indices, best first: never none, at most `maxNumOfEndpoints`, each once.
 ///
 /// # Errors
 /// [`Refusal`] as a value; the caller knows the status that belongs to it.

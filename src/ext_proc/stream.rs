@@ -19,6 +19,7 @@ use super::head::ResponseFacts;
 use super::session::{Action, Chunk, Event, Rejection, Session};
 use super::wire::{self, Mutations};
 use crate::response::{ResponseHead, ResponseReader};
+use crate::routing::subset::Subset;
 use crate::store::InFlight;
 
 /// The answers to one HTTP request; dropping it gives back what the request holds.
@@ -31,6 +32,8 @@ pub struct ProcessStream {
     replies: VecDeque<ProcessingResponse>,
     actions: Vec<Action>,
     sent: Option<Sent>,
+    subset: Option<Subset>,
+    if_available: bool,
     /// Reads the response while it passes; none before its headers.
     response: Option<ResponseReader>,
     closing: bool,
@@ -56,6 +59,8 @@ impl ProcessStream {
             replies: VecDeque::new(),
             actions: Vec::new(),
             sent: None,
+            subset: None,
+            if_available: false,
             response: None,
             closing: false,
             failure: None,
@@ -70,7 +75,13 @@ impl ProcessStream {
             self.session.declare(decoded.declared.unwrap_or_default(), decoded.silent);
         }
         if let Some(head) = decoded.head {
-            self.mutations = Mutations { forged: head.forged };
+            let request_id = (!head.has_request_id).then(super::new_request_id);
+            self.mutations = Mutations { forged: head.forged, request_id };
+            self.if_available = head.if_available;
+        }
+        if let Some(subset) = Subset::from_hint(&decoded.hint) {
+            // Of several hints before the pick the newest counts; later ones concern nobody.
+            self.subset = Some(subset);
         }
         if let Some(served) = decoded.served {
             self.move_guard(&served);
@@ -127,7 +138,10 @@ impl ProcessStream {
     }
 
     fn pick(&mut self) -> Result<Arc<str>, Rejection> {
-        let pick = self.picking.pick()?;
+        if self.if_available {
+            return Err(super::not_cached());
+        }
+        let pick = self.picking.pick(self.subset.as_ref())?;
         let destination = Arc::clone(&pick.destination);
         self.sent = Some(Sent { destination: pick.destination, guard: pick.guard });
         Ok(destination)

@@ -19,6 +19,7 @@ use envoy_types::pb::google::protobuf::{Struct, Value, value};
 
 use super::head::{self, Forged, RequestHead, ResponseFacts};
 use super::session::{BodyMode, BodyReply, Chunk, Event, Head, Modes, Rejection, Reply};
+use crate::routing::subset::{Hint, HintItem};
 
 /// Carries the destination, as a header and in the metadata namespace [`METADATA_NAMESPACE`].
 pub(super) const DESTINATION: &str = "x-gateway-destination-endpoint";
@@ -27,6 +28,8 @@ pub(super) const METADATA_NAMESPACE: &str = "envoy.lb";
 /// Says why a request was dropped.
 const DROPPED_REASON: &str = "x-llm-d-request-dropped-reason";
 
+/// Metadata namespace and key with which a gateway restricts the candidates.
+const SUBSET: (&str, &str) = ("envoy.lb.subset_hint", "x-gateway-destination-endpoint-subset");
 /// Key in [`METADATA_NAMESPACE`] that names the endpoint which served.
 const SERVED: &str = "x-gateway-destination-endpoint-served";
 
@@ -42,6 +45,8 @@ pub(super) struct Decoded {
     pub(super) head: Option<RequestHead>,
     /// What the response headers say.
     pub(super) response: Option<ResponseFacts>,
+    /// The subset hint; absent where this message carries none.
+    pub(super) hint: Hint,
     /// The endpoint that served, where this message names it.
     pub(super) served: Option<String>,
 }
@@ -77,6 +82,7 @@ pub(super) fn decode(message: ProcessingRequest) -> Result<Decoded, NoHeaderMap>
         Some(Request::ResponseTrailers(_)) => Some(Event::ResponseTrailers),
     };
     let mut metadata = message.metadata_context.map(|m| m.filter_metadata).unwrap_or_default();
+    let hint = metadata.get_mut(SUBSET.0).and_then(|inner| inner.fields.remove(SUBSET.1));
     let served = metadata.get_mut(METADATA_NAMESPACE).and_then(|lb| lb.fields.remove(SERVED));
     Ok(Decoded {
         event,
@@ -84,11 +90,28 @@ pub(super) fn decode(message: ProcessingRequest) -> Result<Decoded, NoHeaderMap>
         silent: message.observability_mode,
         head,
         response,
+        hint: hint.map_or(Hint::Absent, read_hint),
         served: served.and_then(|value| match value.kind {
             Some(value::Kind::StringValue(text)) => Some(text),
             _ => None,
         }),
     })
+}
+
+fn read_hint(value: Value) -> Hint {
+    use value::Kind;
+    match value.kind {
+        None | Some(Kind::NullValue(_)) => Hint::Absent,
+        Some(Kind::StringValue(text)) => Hint::Text(text),
+        Some(Kind::ListValue(list)) => {
+            let items = list.values.into_iter().map(|item| match item.kind {
+                Some(Kind::StringValue(text)) => HintItem::Text(text),
+                _ => HintItem::Other,
+            });
+            Hint::List(items.collect())
+        }
+        Some(_) => Hint::Other,
+    }
 }
 
 fn modes(config: &ProtocolConfiguration) -> Modes {
@@ -114,6 +137,8 @@ fn body_mode(mode: BodySendMode) -> BodyMode {
 pub(super) struct Mutations {
     /// Control headers that the client sent.
     pub(super) forged: Forged,
+    /// Made here because the request came without one.
+    pub(super) request_id: Option<String>,
 }
 
 /// Writes one answer; the first answer to request headers takes the mutations.
@@ -122,7 +147,7 @@ pub(super) fn encode(reply: Reply, mutations: &mut Mutations) -> ProcessingRespo
     match reply {
         Reply::RequestHeaders(destination) => {
             let dynamic_metadata = destination.as_deref().map(destination_metadata);
-            let response = common(destination, std::mem::take(&mut mutations.forged));
+            let response = common(destination, std::mem::take(mutations));
             let headers = HeadersResponse { response: Some(response) };
             answer(Response::RequestHeaders(headers), dynamic_metadata)
         }
@@ -130,7 +155,7 @@ pub(super) fn encode(reply: Reply, mutations: &mut Mutations) -> ProcessingRespo
             let dynamic_metadata = destination.as_deref().map(destination_metadata);
             let plain = destination.is_none() && body.is_none();
             let response =
-                (!plain).then(|| whole_body(common(destination, Forged::default()), body));
+                (!plain).then(|| whole_body(common(destination, Mutations::default()), body));
             answer(Response::RequestBody(BodyResponse { response }), dynamic_metadata)
         }
         Reply::RequestPiece(chunk) => answer(Response::RequestBody(piece(chunk)), None),
@@ -161,10 +186,12 @@ fn answer(
     ProcessingResponse { response: Some(response), dynamic_metadata, ..Default::default() }
 }
 
-fn common(destination: Option<Arc<str>>, forged: Forged) -> CommonResponse {
-    let remove_headers = forged.names().map(str::to_owned).collect();
+fn common(destination: Option<Arc<str>>, mutations: Mutations) -> CommonResponse {
+    let remove_headers = mutations.forged.names().map(str::to_owned).collect();
     let clear_route_cache = destination.is_some();
-    let set_headers = destination.iter().map(|value| set(DESTINATION, value.as_bytes())).collect();
+    let destination = destination.iter().map(|value| set(DESTINATION, value.as_bytes()));
+    let request_id = mutations.request_id.iter().map(|id| set("x-request-id", id.as_bytes()));
+    let set_headers = destination.chain(request_id).collect();
     CommonResponse {
         header_mutation: Some(HeaderMutation { set_headers, remove_headers }),
         // The route may depend on the destination header, as with ORIGINAL_DST clusters.
