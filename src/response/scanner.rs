@@ -135,7 +135,7 @@ impl Scanner {
             b' ' | b'\t' | b'\r' | b'\n' => {}
             b'{' | b'[' => {
                 self.depth += 1;
-                self.tally.open(self.depth, bytes[at] == b'{', self.value_due);
+                self.tally.open(self.depth, self.value_due);
                 self.value_due = false;
                 self.state = State::Between;
             }

@@ -108,12 +108,11 @@ impl Tally {
         };
     }
 
-    /// A container opens at `depth`; `valued` when it is the value of the last key.
-    pub(super) fn open(&mut self, depth: u64, object: bool, valued: bool) {
+    /// An object or array, which has no keys of its own, opens at `depth`; `valued` when it is the value of the last key.
+    pub(super) fn open(&mut self, depth: u64, valued: bool) {
         let field = self.field;
         if let Some(place) = self.place(depth) {
             *place = match field {
-                _ if !object => Place::Elsewhere,
                 _ if depth == 1 => Place::Root,
                 Field::Object(inner) if valued => inner,
                 _ => Place::Elsewhere,

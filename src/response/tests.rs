@@ -65,7 +65,7 @@ fn restored(content_type: &str, body: &str, target: &str, incoming: &str) -> Str
     String::from_utf8(whole).unwrap()
 }
 
-/// Mutants: no `"` among what ends a bare word; a token that forgets its first piece; the prefilter
+/// Mutants: `usage` at the wrong depth; a token that forgets its first piece; the prefilter
 /// taken for a line whose event goes on.
 #[test]
 fn every_api_is_read_at_any_cut() {
@@ -114,9 +114,11 @@ fn streams_in_odd_shapes() {
         "data: {\"a\":1}\ndata: oops\ndata: {\"usage\":{\"prompt_tokens\":2}}\ndata: [DONE]\n";
     assert_eq!(usage(SSE, tight), counted(2, 0, 2, None));
     assert!(read(SSE, tight.as_bytes(), &[]).2);
-    let broken =
-        "data: {\"usage\":{\"prompt_tokens\":9\n\ndata: {\"usage\":{\"prompt_tokens\":2}}\n\n";
-    assert_eq!(usage(SSE, broken), counted(2, 0, 2, None));
+    let cut = "data: {\"usage\":{\"prompt_tokens\":9\n\n";
+    let next = "data: {\"usage\":{\"completion_tokens\":2}}\n\n";
+    assert_eq!(usage(SSE, &(cut.to_owned() + next)), counted(0, 2, 2, None));
+    let number = "data: {\"usage\":{\"prompt_tokens\":7\ndata: 8}}\n\n";
+    assert_eq!(usage(SSE, number), counted(7, 0, 7, None));
     assert_eq!(usage(SSE, "datum: {\"usage\":{\"prompt_tokens\":9}}\n\n"), None);
     assert_eq!(usage(SSE, " data: {\"usage\":{\"prompt_tokens\":9}}\n\n"), None);
     let rows = "{\"usage\":{\"prompt_tokens\":1}}\n{\"usage\":{\"prompt_tokens\":2}}\n";
@@ -179,6 +181,8 @@ fn what_is_no_count_is_ignored() {
     ] {
         assert_eq!(usage(JSON, body), None, "{body}");
     }
+    let negative = r#"{"usage":{"prompt_tokens":5,"prompt_tokens_details":{"cached_tokens":-1}}}"#;
+    assert_eq!(usage(JSON, negative), counted(5, 0, 5, None));
     let twice = r#"{"usage":{"prompt_tokens":5,"prompt_tokens":6,"prompt_tokens":null}}"#;
     assert_eq!(usage(JSON, twice), counted(6, 0, 6, None));
 }
@@ -201,6 +205,16 @@ fn events_and_first_token() {
     assert_eq!(feed("data: [DONE]", false), (3, true, false));
     assert_eq!(feed("\r\n\r\ndata: last", true), (4, true, true));
     assert_eq!(reader.chunks(), 8);
+    // Blank lines with CRLF end events, and a CR before something else does not make a line blank.
+    for (body, events) in [("data: a\r\n\r\ndata: b\r\n\r\n", 2), ("data: a\n\rb\ndata: c\n\n", 1)]
+    {
+        for cut in 0..body.len() {
+            let mut reader = ResponseReader::new(head(SSE), None);
+            reader.feed(body[..cut].into(), false);
+            reader.feed(body[cut..].into(), false);
+            assert_eq!(reader.events(), events, "{body:?} {cut}");
+        }
+    }
     let mut done = ResponseReader::new(head(SSE), None);
     done.feed("data: [DONE]\n\n".into(), true);
     assert!(done.done_seen() && !done.first_token_seen() && done.events() == 0);
@@ -268,6 +282,8 @@ fn names_are_restored_in_values_of_model_only() {
             r#"{"a":[{"model":"t-x"},{"b":{"model":"t-x"}}]}"#,
             r#"{"a":[{"model":"m"},{"b":{"model":"m"}}]}"#,
         ),
+        (r#"{"model":"t\",","model":"t-x"}"#, r#"{"model":"t\",","model":"m"}"#),
+        (r#"{"model":"\uD83Dq","model":"t-x"}"#, r#"{"model":"\uD83Dq","model":"m"}"#),
         (r#"{"model":"t\u002dx","model":"\u0074-x"}"#, r#"{"model":"m","model":"m"}"#),
     ] {
         assert_eq!(restored(JSON, body, "t-x", "m"), want);
@@ -307,6 +323,14 @@ fn names_are_restored_in_values_of_model_only() {
     let odd = r#"{"model":"é/\ud83d\ude00\"b"}"#;
     assert_eq!(restored(JSON, odd, "é/😀\"b", "a\"\\\n"), r#"{"model":"a\"\\\u000a"}"#);
     assert_eq!(restored(JSON, r#"{"model":"\u00E9\/"}"#, "é/", "ü"), r#"{"model":"ü"}"#);
+    // Halves of a surrogate pair that do not follow each other are no character.
+    for (body, target) in [
+        (r#"{"model":"t-x\uD83D"}"#, "t-x"),
+        (r#"{"model":"\ud83dt-\ude00x"}"#, "t-😀x"),
+        (r#"{"model":"\ud83d\/\ude00"}"#, "/😀"),
+    ] {
+        assert_eq!(restored(JSON, body, target, "m"), body);
+    }
     for (target, incoming) in [("", "m"), ("t", ""), ("t", "t")] {
         let body = r#"{"model":"t","model":""}"#;
         assert_eq!(restored(JSON, body, target, incoming), body);
@@ -314,55 +338,15 @@ fn names_are_restored_in_values_of_model_only() {
 }
 
 /// Pieces of which a stream is put together, right and wrong.
+#[rustfmt::skip]
 const PIECES: [&str; 48] = [
-    "data: ",
-    "data:",
-    "dat",
-    "a: ",
-    "\n",
-    "\n\n",
-    "\r\n",
-    "\r",
-    "event: e\n",
-    ": c\n",
-    "{",
-    "}",
-    "[",
-    "]",
-    ":",
-    ",",
-    " : ",
-    "\"",
-    "\\",
-    "\\\"",
-    "\"model\"",
-    "\"model\":",
-    "\"model\": \"",
-    "t-x",
-    "\"t-x\"",
-    "t-",
-    "x\"",
-    "\\u002d",
-    "\\u00",
-    "\"usage\":",
-    "\"usage\":null",
-    "\"usage\":{",
-    "\"prompt_tokens\":",
-    "\"completion_tokens\":",
-    "\"total_tokens\":",
-    "12",
-    "\"7\"",
-    "1.5e1",
-    "\"meta_info\":{",
-    "\"response\":{",
-    "\"input_tokens_details\":{",
-    "\"cached_tokens\":",
-    "}}\n\n",
-    "[DONE]",
-    "data: [DONE]\n\n",
-    "data: {\"usage\":{\"prompt_tokens\":3}}\n\n",
-    "data: {\"model\":\"t-x\"}\n\n",
-    "\u{e9}",
+    "data: ", "data:", "dat", "a: ", "\n", "\n\n", "\r\n", "\r", "event: e\n", ": c\n", "{", "}",
+    "[", "]", ":", ",", " : ", "\"", "\\", "\\\"", "\"model\"", "\"model\":", "\"model\": \"",
+    "t-x", "\"t-x\"", "t-", "x\"", "\\u002d", "\\u00", "\"usage\":", "\"usage\":null",
+    "\"usage\":{", "\"prompt_tokens\":", "\"completion_tokens\":", "\"total_tokens\":", "12",
+    "\"7\"", "1.5e1", "\"meta_info\":{", "\"response\":{", "\"input_tokens_details\":{",
+    "\"cached_tokens\":", "}}\n\n", "[DONE]", "data: [DONE]\n\n",
+    "data: {\"usage\":{\"prompt_tokens\":3}}\n\n", "data: {\"model\":\"t-x\"}\n\n", "\u{e9}",
 ];
 
 fn bodies() -> impl Strategy<Value = Vec<u8>> {
@@ -445,7 +429,7 @@ fn expected(text: &Value) -> Option<Usage> {
         match key.as_str() {
             "usage" => collect(value),
             "response" => {
-                drop(value.as_object().and_then(|inner| inner.get("usage")).map(&mut collect))
+                value.as_object().and_then(|inner| inner.get("usage")).map(&mut collect);
             }
             _ => {}
         }
