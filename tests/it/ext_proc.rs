@@ -433,6 +433,24 @@ async fn a_small_body_limit_leaves_responses_alone() {
     at_rest(&picker).await;
 }
 
+/// U019: once response headers are passed on there is nothing left to refuse; what cannot be read then
+/// ends the stream with an error, which cuts the response instead of mixing another into it. Mutant:
+/// answering 413 in every phase.
+#[tokio::test]
+async fn nothing_is_refused_amid_a_response() {
+    let picker = picker(Plan { max_body: 1024, ..Plan::default() }).await;
+    let channel = connect(picker.grpc).await;
+    let mut script = Script::open(&channel).await;
+    script.request_headers(GET, true);
+    assert_destination(&script.answer().await);
+    script.response_headers(OK, false);
+    assert_eq!(script.answer().await, Heard::ResponseHeaders);
+    script.response_body(&vec![b'x'; 17 << 20], false);
+    let heard = script.hear().await;
+    assert!(matches!(heard, Some(Err(_))), "{heard:?}");
+    at_rest(&picker).await;
+}
+
 /// Bytes that are no message must not look like a clean end, which Envoy takes for "no change": it
 /// would forward an empty body. Mutant: ending with OK.
 #[tokio::test]

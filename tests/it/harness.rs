@@ -125,6 +125,8 @@ impl Plan {
             format!("--secure-serving={secure}"),
             format!("--max-body-bytes={}", self.max_body),
             "--drain-timeout=0s".to_owned(),
+            // More data threads than the gateway has connections.
+            "--cores=4".to_owned(),
         ]
     }
 }
