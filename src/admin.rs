@@ -10,12 +10,13 @@ use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -29,6 +30,9 @@ use crate::poller::Scrapes;
 use crate::pool::PoolView;
 use crate::store::Store;
 use crate::telemetry::metrics::Metrics;
+
+/// Longest wait for the headers of a request.
+const HEADER_LIMIT: Duration = Duration::from_secs(10);
 
 /// What the pages read.
 #[derive(Clone)]
@@ -67,7 +71,7 @@ pub async fn serve(
             Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "accepting an admin connection failed");
-                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+                tokio::time::sleep(Duration::from_millis(10)).await;
                 continue;
             }
         };
@@ -77,7 +81,9 @@ pub async fn serve(
                 let response = admin.answer(&request, peer);
                 async move { Ok::<_, Infallible>(response) }
             });
-            let connection = Builder::new(TokioExecutor::new());
+            let mut connection = Builder::new(TokioExecutor::new());
+            // A client that sends its headers byte by byte does not keep a connection for ever.
+            connection.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_LIMIT);
             // A client that goes away mid-request is its own business.
             let _ = connection.serve_connection(TokioIo::new(tcp), service).await;
         });

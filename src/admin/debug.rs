@@ -3,10 +3,12 @@
 //! Decides field names and that an unknown value is `null`, never zero. Ages are milliseconds,
 //! durations Go duration strings.
 
+use std::time::Duration;
+
 use serde_json::{Map, Value, json};
 
 use crate::discovery::file::ReloadState;
-use crate::endpoint::Signal;
+use crate::endpoint::{Load, Signal};
 use crate::policy::{Number, Policy};
 use crate::poller::Scrapes;
 use crate::pool::PoolView;
@@ -25,9 +27,7 @@ pub(super) fn pool(
         .iter()
         .zip(view.loads)
         .map(|(member, load)| {
-            // The pool is as fresh as its older signal.
-            let ages = [load.waiting, load.kv].map(|signal| signal.age());
-            let age = ages.into_iter().flatten().max().map(|age| age.as_secs_f64() * 1e3);
+            let age = oldest(load).map(|age| age.as_secs_f64() * 1e3);
             json!({
                 "id": member.endpoint.id.as_str(),
                 "address": &*member.destination,
@@ -78,6 +78,14 @@ pub fn thresholds(policy: &Policy) -> Value {
         (name.to_owned(), json!({ "value": value, "source": source.name() }))
     });
     Value::Object(entries.into_iter().collect::<Map<_, _>>())
+}
+
+/// An endpoint is as fresh as the older of the signals that its engine exports; one that was never
+/// read makes that unknown.
+fn oldest(load: &Load) -> Option<Duration> {
+    let mapped = [load.waiting, load.kv].into_iter().filter(|signal| signal.is_mapped());
+    let ages: Option<Vec<Duration>> = mapped.map(Signal::age).collect();
+    ages?.into_iter().max()
 }
 
 fn number(signal: Signal) -> Value {

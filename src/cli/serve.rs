@@ -2,7 +2,7 @@
 //!
 //! Decides flags, their defaults and how they become [`Settings`]; every mistake is reported at once.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -42,9 +42,9 @@ pub struct ServeArgs {
     /// metricsStalenessThreshold, headroom.
     #[arg(long, value_name = "JSON", env = "PLUMBLINE_PARAMS")]
     params: Option<String>,
-    /// Address that every port binds to.
-    #[arg(long, value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::UNSPECIFIED))]
-    bind_address: IpAddr,
+    /// Address that every port binds to; all addresses, IPv6 and IPv4, by default.
+    #[arg(long, value_name = "IP")]
+    bind_address: Option<IpAddr>,
     /// ext_proc and health.
     #[arg(long, value_name = "PORT", default_value_t = 9002)]
     grpc_port: u16,
@@ -124,7 +124,8 @@ impl ServeArgs {
         if scrape_interval != self.refresh_metrics_interval {
             warnings.push("--refresh-metrics-interval is raised to its minimum of 50ms".to_owned());
         }
-        let at = |port| SocketAddr::new(self.bind_address, port);
+        let ip = self.bind_address.unwrap_or_else(all_addresses);
+        let at = |port| SocketAddr::new(ip, port);
         let settings = Settings {
             source,
             policy,
@@ -165,6 +166,15 @@ impl ServeArgs {
             usize::from,
         );
         if cores == 1 { Threads::Here } else { Threads::Own(cores - 1) }
+    }
+}
+
+/// `::` serves IPv4 as well; a kernel without IPv6 refuses it.
+fn all_addresses() -> IpAddr {
+    let dual = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+    match std::net::TcpListener::bind((dual, 0)) {
+        Ok(_) => dual,
+        Err(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
     }
 }
 

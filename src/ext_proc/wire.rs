@@ -18,7 +18,8 @@ use envoy_types::pb::envoy::r#type::v3::HttpStatus;
 use envoy_types::pb::google::protobuf::{Struct, Value, value};
 
 use super::head::{self, Forged, RequestHead, ResponseFacts};
-use super::session::{BodyMode, BodyReply, Chunk, Event, Head, Modes, Rejection, Reply};
+use super::rejection::Rejection;
+use super::session::{BodyMode, BodyReply, Chunk, Event, Head, Modes, Reply};
 use crate::routing::subset::{Hint, HintItem};
 
 /// Carries the destination, as a header and in the metadata namespace [`METADATA_NAMESPACE`].

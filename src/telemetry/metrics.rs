@@ -34,8 +34,7 @@ pub struct Metrics {
     registry: Registry,
     /// Requests that got an endpoint.
     pub picked: IntCounter,
-    /// Requests refused because the pool was empty.
-    pub refused_no_endpoints: IntCounter,
+    requests: IntCounterVec,
     /// Time of one decision, without waiting for the body.
     pub decision_seconds: Histogram,
     /// ext_proc streams that are open.
@@ -83,7 +82,7 @@ impl Metrics {
             tokens: ["prompt", "completion", "cached"]
                 .map(|kind| tokens.with_label_values(&[kind])),
             picked: requests.with_label_values(&["picked"]),
-            refused_no_endpoints: requests.with_label_values(&["rejected-no-endpoints"]),
+            requests: requests.clone(),
             decision_seconds: Histogram::with_opts(decision.buckets(DECISION_BUCKETS.to_vec()))?,
             streams: IntGauge::new(
                 "plumbline_ext_proc_streams",
@@ -126,6 +125,8 @@ impl Metrics {
             )?,
             registry,
         };
+        // Known from the start, so that a rate has a zero to begin at.
+        requests.with_label_values(&["rejected-no-endpoints"]);
         for family in [requests, responses, tokens] {
             metrics.registry.register(Box::new(family))?;
         }
@@ -152,6 +153,11 @@ impl Metrics {
         register(Box::new(self.threshold.clone()))?;
         register(Box::new(self.generation.clone()))?;
         register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))
+    }
+
+    /// Counts a request that got an answer of ours; `details` is of a closed set.
+    pub fn refused(&self, details: &'static str) {
+        self.requests.with_label_values(&[details]).inc();
     }
 
     /// Adds up a response that was seen to its end.
