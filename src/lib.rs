@@ -11,6 +11,7 @@ pub mod lifecycle;
 // Vocabulary: plain values.
 pub mod endpoint;
 pub mod pool;
+pub mod request;
 pub mod thresholds;
 pub mod units;
 

@@ -9,6 +9,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("units", &[]),
     ("endpoint", &["units"]),
     ("thresholds", &["units"]),
+    ("request", &["units"]),
     ("pool", &["endpoint", "units"]),
     // Core.
     ("saturation", &["endpoint", "pool", "thresholds", "units"]),
@@ -81,7 +82,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
 ];
 
 /// Vocabulary and core: no clock, no chance of their own, no I/O, no log, no lock.
-const PURE: &[&str] = &["units", "endpoint", "thresholds", "pool", "saturation", "routing"];
+const PURE: &[&str] =
+    &["units", "endpoint", "thresholds", "pool", "request", "saturation", "routing"];
 
 /// What purity forbids. `Instant` and `Duration` as values are fine.
 const IMPURE: &[&str] = &[

@@ -5,6 +5,7 @@
 
 mod discovery;
 mod metrics;
+mod request;
 mod routing;
 
 use std::collections::BTreeMap;
