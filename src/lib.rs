@@ -12,6 +12,7 @@ pub mod lifecycle;
 // Vocabulary: plain values.
 pub mod endpoint;
 pub mod pool;
+pub mod request;
 pub mod response;
 pub mod thresholds;
 pub mod units;

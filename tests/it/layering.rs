@@ -9,6 +9,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("units", &[]),
     ("endpoint", &["units"]),
     ("thresholds", &["units"]),
+    ("request", &["units"]),
     ("pool", &["endpoint", "units"]),
     ("response", &["units"]),
     // Core.
@@ -86,7 +87,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
 
 /// Vocabulary and core: no clock, no chance of their own, no I/O, no log, no lock.
 const PURE: &[&str] =
-    &["units", "endpoint", "thresholds", "pool", "response", "saturation", "routing"];
+    &["units", "endpoint", "thresholds", "pool", "request", "response", "saturation", "routing"];
 
 /// What purity forbids. `Instant` and `Duration` as values are fine.
 const IMPURE: &[&str] = &[
