@@ -25,6 +25,7 @@ use tokio::time::Instant;
 use crate::discovery::file::Reloads;
 use crate::endpoint::Load;
 use crate::lifecycle::Lifecycle;
+use crate::manifests::Loads;
 use crate::policy::PolicyReader;
 use crate::poller::Scrapes;
 use crate::pool::PoolView;
@@ -49,6 +50,8 @@ pub struct Admin {
     pub scrapes: Scrapes,
     /// What became of the endpoints file.
     pub reloads: Arc<Reloads>,
+    /// What became of the manifests.
+    pub manifests: Arc<Loads>,
     /// Whether `/debug` answers other hosts.
     pub debug_remote: bool,
 }
@@ -117,7 +120,11 @@ impl Admin {
                 page["discovery"] = debug::discovery(&self.reloads.now());
                 json(&page)
             }),
-            "/debug/policy" => json(&debug::policy(&self.policy.load())),
+            "/debug/policy" => {
+                let mut page = debug::policy(&self.policy.load());
+                page["manifests"] = debug::manifests(&self.manifests.now());
+                json(&page)
+            }
             _ => text(
                 StatusCode::NOT_FOUND,
                 "known are /metrics /livez /readyz /debug/pool /debug/policy\n",
@@ -136,6 +143,8 @@ impl Admin {
     fn metrics_page(&self) -> Page {
         let loads = self.reloads.now();
         self.metrics.mirror_discovery(loads.ok, loads.failed);
+        let loads = self.manifests.now();
+        self.metrics.mirror_manifests(loads.ok, loads.failed, loads.rejected);
         match self.with_view(|view, _| self.metrics.page(view, &self.policy.load())) {
             Ok(page) => typed(StatusCode::OK, "text/plain; version=0.0.4", page),
             Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),

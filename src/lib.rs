@@ -28,8 +28,10 @@ pub mod store;
 // Adapters in.
 pub mod config;
 pub mod discovery;
+pub mod manifests;
 pub mod poller;
 pub mod watched_file;
+pub mod yaml;
 
 // Adapters out.
 pub mod admin;

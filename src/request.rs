@@ -25,7 +25,7 @@ use thiserror::Error;
 pub use api::{Api, Parsers, Paths};
 use coding::{Stage, codings};
 use reader::JsonReader;
-pub use rewrite::rewrite_model;
+pub use rewrite::{insert_model, rewrite_model};
 pub use wording::{Place, Syntax};
 
 /// Bytes that stand for one token where no tokenizer is at hand.

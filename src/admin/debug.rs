@@ -9,9 +9,11 @@ use serde_json::{Map, Value, json};
 
 use crate::discovery::file::ReloadState;
 use crate::endpoint::{Load, Signal};
+use crate::manifests::LoadState;
 use crate::policy::{Number, Policy};
 use crate::poller::Scrapes;
 use crate::pool::PoolView;
+use crate::routing::rewrite::{InForce, Target};
 use crate::saturation;
 use crate::thresholds::Thresholds;
 
@@ -65,7 +67,37 @@ pub(super) fn policy(policy: &Policy) -> Value {
         "generation": policy.generation,
         "digest": policy.digest,
         "thresholds": thresholds(policy),
+        "rewrites": rewrites(policy),
+        "objectives": objectives(policy),
     })
+}
+
+/// The state of the manifests in `/debug/policy`; zeros without any.
+pub(super) fn manifests(state: &LoadState) -> Value {
+    json!({
+        "loads_ok": state.ok,
+        "loads_failed": state.failed,
+        "documents_rejected": state.rejected,
+        "last_error": state.last_error,
+    })
+}
+
+/// The rewrite rules in force, the same here and in `check --output json`. A `model` of `null` is the
+/// rule for all others.
+pub fn rewrites(policy: &Policy) -> Value {
+    let rule = |(model, rule): (Option<&str>, &InForce)| {
+        let target = |target: &Target| json!({ "model": target.model, "weight": target.weight });
+        let targets: Vec<Value> = rule.targets.iter().map(target).collect();
+        json!({ "model": model, "document": rule.document, "targets": targets })
+    };
+    policy.rewrites.rules().map(rule).collect()
+}
+
+/// Priorities by objective, the same here and in `check --output json`.
+pub fn objectives(policy: &Policy) -> Value {
+    let entries =
+        policy.objectives.iter().map(|(name, priority)| (name.to_owned(), json!(priority)));
+    Value::Object(entries.collect())
 }
 
 /// The thresholds object, the same here and in `check --output json`.

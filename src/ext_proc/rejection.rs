@@ -3,6 +3,7 @@
 //! Decides the numbers and words of every answer that is ours and not an endpoint's. The body is
 //! upstream's form, `inference error: <Code> - <message>`; `details` is one word of a closed set.
 
+use crate::request::BodyError;
 use crate::routing::Refusal;
 
 /// A refusal as it goes to the client.
@@ -43,6 +44,32 @@ pub(super) fn not_cached() -> Rejection {
 fn bad_request(message: &str, details: &'static str) -> Rejection {
     let body = format!("inference error: BadRequest - {message}");
     Rejection { status: 400, body, reason: None, details }
+}
+
+/// The body cannot be read as what its path says it is.
+pub(super) fn body(error: &BodyError, limit: usize) -> Rejection {
+    match error.status() {
+        413 => too_large(limit),
+        _ => bad_request(&error.to_string(), "bad-request-body"),
+    }
+}
+
+/// A rewrite names a model, but the body is compressed and goes on as it came.
+pub(super) fn compressed_rewrite() -> Rejection {
+    bad_request("the model of a compressed body cannot be rewritten", "compressed-body-rewrite")
+}
+
+/// All held requests together are over `limit` bytes.
+pub(super) fn held_too_much(limit: usize) -> Rejection {
+    Rejection {
+        status: 429,
+        body: format!(
+            "inference error: ResourceExhausted - requests of more than {limit} bytes are held \
+             (--max-held-bytes)"
+        ),
+        reason: Some("rejected-saturated"),
+        details: "held-bytes",
+    }
 }
 
 /// Request headers came without a header map.

@@ -194,6 +194,18 @@ impl Session {
         self.held_bytes
     }
 
+    /// Refuses the request, whatever was held of it.
+    pub fn refuse(&mut self, rejection: Rejection, actions: &mut Vec<Action>) {
+        if !self.closed {
+            self.reject(rejection, actions);
+        }
+    }
+
+    /// Whether the request body is being collected for a decision.
+    pub fn is_collecting(&self) -> bool {
+        matches!(self.request, Request::Collecting)
+    }
+
     /// The held request body, to be edited between [`Action::Pick`] and [`Session::decided`]. A
     /// BUFFERED_PARTIAL body may be only a part; see [`Session::has_whole_body`].
     pub fn edit(&mut self) -> &mut Vec<Vec<u8>> {

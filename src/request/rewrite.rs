@@ -32,6 +32,24 @@ pub fn rewrite_model(chunks: &mut [Vec<u8>], model: &Model, new: &str) -> bool {
     true
 }
 
+/// Gives a body, a JSON object with at least one member, the model `new`. It goes behind the last member:
+/// a server takes the last of several, so one that was no string does not win.
+///
+/// False, and nothing changed, when the chunks do not end as an object does.
+#[must_use]
+pub fn insert_model(chunks: &mut [Vec<u8>], new: &str) -> bool {
+    for chunk in chunks.iter_mut().rev() {
+        let Some(end) = chunk.iter().rposition(|b| !b.is_ascii_whitespace()) else { continue };
+        if chunk[end] != b'}' {
+            return false;
+        }
+        let member = [b",\"model\":".as_slice(), &quoted(new)].concat();
+        chunk.splice(end..end, member);
+        return true;
+    }
+    false
+}
+
 /// `text` as a JSON string.
 fn quoted(text: &str) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len() + 2);
@@ -45,4 +63,20 @@ fn quoted(text: &str) -> Vec<u8> {
     }
     bytes.push(b'"');
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Mutants: in front of the first member; at the end of the last chunk instead of the object.
+    #[test]
+    fn a_model_is_inserted_behind_the_last_member() {
+        let mut chunks = vec![b"{\"prompt\":\"}\"".to_vec(), b"}".to_vec(), b" \n".to_vec()];
+        assert!(insert_model(&mut chunks, "a\"b"));
+        let text = String::from_utf8(chunks.concat()).unwrap();
+        assert_eq!(text, "{\"prompt\":\"}\",\"model\":\"a\\\"b\"} \n");
+        assert!(!insert_model(&mut [b"[]".to_vec()], "m"));
+        assert!(!insert_model(&mut [], "m"));
+    }
 }

@@ -46,6 +46,8 @@ pub struct Metrics {
     /// Scrapes by result.
     pub scrapes: IntCounterVec,
     reloads: IntCounterVec,
+    manifest_loads: IntCounterVec,
+    manifests_rejected: IntGauge,
     saturation: Gauge,
     endpoints: IntGauge,
     /// One family per entry of [`ENDPOINT_GAUGES`].
@@ -103,6 +105,17 @@ impl Metrics {
                 ),
                 &["result"],
             )?,
+            manifest_loads: IntCounterVec::new(
+                Opts::new(
+                    "plumbline_manifest_loads_total",
+                    "Versions of the manifests, by result; one bad document makes a version failed.",
+                ),
+                &["result"],
+            )?,
+            manifests_rejected: IntGauge::new(
+                "plumbline_manifests_rejected",
+                "Bad documents in the newest version of the manifests.",
+            )?,
             saturation: Gauge::new(
                 "plumbline_pool_saturation",
                 "Mean endpoint score of the utilization detector; 1 is the line, an empty pool is 1.",
@@ -142,9 +155,12 @@ impl Metrics {
         for result in ["ok", "failed"] {
             self.scrapes.with_label_values(&[result]);
             self.reloads.with_label_values(&[result]);
+            self.manifest_loads.with_label_values(&[result]);
         }
         register(Box::new(self.scrapes.clone()))?;
         register(Box::new(self.reloads.clone()))?;
+        register(Box::new(self.manifest_loads.clone()))?;
+        register(Box::new(self.manifests_rejected.clone()))?;
         register(Box::new(self.saturation.clone()))?;
         register(Box::new(self.endpoints.clone()))?;
         for family in &self.endpoint {
@@ -193,10 +209,13 @@ impl Metrics {
 
     /// Brings the counters of the endpoints file up to these totals.
     pub fn mirror_discovery(&self, ok: u64, failed: u64) {
-        for (result, total) in [("ok", ok), ("failed", failed)] {
-            let counter = self.reloads.with_label_values(&[result]);
-            counter.inc_by(total.saturating_sub(counter.get()));
-        }
+        raise(&self.reloads, ok, failed);
+    }
+
+    /// Brings the counters of the manifests up to these totals, and the gauge to this number.
+    pub fn mirror_manifests(&self, ok: u64, failed: u64, rejected: usize) {
+        raise(&self.manifest_loads, ok, failed);
+        self.manifests_rejected.set(i64::try_from(rejected).unwrap_or(i64::MAX));
     }
 
     /// Series of endpoints that left vanish with the reset.
@@ -219,6 +238,14 @@ impl Metrics {
         }
         self.endpoints.set(i64::try_from(view.members.len()).unwrap_or(i64::MAX));
         self.saturation.set(saturation::pool_saturation(view.loads, &policy.thresholds));
+    }
+}
+
+/// Raises the counters of both results to totals that are counted elsewhere.
+fn raise(counters: &IntCounterVec, ok: u64, failed: u64) {
+    for (result, total) in [("ok", ok), ("failed", failed)] {
+        let counter = counters.with_label_values(&[result]);
+        counter.inc_by(total.saturating_sub(counter.get()));
     }
 }
 

@@ -102,6 +102,7 @@ impl Plan {
         };
         Settings {
             source: Source::Static(list),
+            manifests: None,
             policy: config::policy(&Params::parse(&self.params()).expect("params"))
                 .expect("policy"),
             grpc: any,
