@@ -19,6 +19,13 @@ fn objective(name: &str, pool: &str, priority: &str) -> String {
     )
 }
 
+/// In one step, so that a slow machine sees no half of it.
+fn put(path: &Path, text: impl AsRef<[u8]>) {
+    let new = path.with_file_name(".new");
+    fs::write(&new, text).unwrap();
+    fs::rename(new, path).unwrap();
+}
+
 /// Objectives as `name=priority`.
 fn spelled(content: &Content) -> String {
     let spell = |(name, priority): (&str, i32)| format!("{name}={priority}");
@@ -64,7 +71,7 @@ impl Followed {
 async fn a_file_is_followed_and_a_bad_document_keeps_its_last_valid_version() {
     let root = TempDir::new().unwrap();
     let path = root.path().join("m.yaml");
-    let write = |texts: &[String]| fs::write(&path, texts.concat()).unwrap();
+    let write = |texts: &[String]| put(&path, texts.concat());
     write(&[objective("a", "p", "1"), objective("b", "p", "2"), objective("c", "p", "3")]);
     let (mut followed, first) = Followed::start(&path, None);
     assert_eq!(first, "a=1 b=2 c=3");
@@ -105,14 +112,16 @@ async fn a_file_is_followed_and_a_bad_document_keeps_its_last_valid_version() {
 async fn documents_of_a_folder_come_and_go_with_their_files() {
     let root = TempDir::new().unwrap();
     let at = |name: &str| root.path().join(name);
-    fs::write(at("1.yaml"), objective("a", "p", "1")).unwrap();
+    put(&at("1.yaml"), objective("a", "p", "1") + &objective("c", "p", "3"));
     let (mut followed, first) = Followed::start(root.path(), None);
-    assert_eq!(first, "a=1");
-    fs::write(at("2.yaml"), objective("b", "p", "2") + &objective("a", "p", "9")).unwrap();
-    assert_eq!(followed.next().await, "a=9 b=2");
-    fs::write(at("1.yaml"), [0xff]).unwrap();
-    assert_eq!(followed.next().await, "a=9 b=2");
+    assert_eq!(first, "a=1 c=3");
+    put(&at("2.yaml"), objective("b", "p", "2") + &objective("a", "p", "9"));
+    assert_eq!(followed.next().await, "a=9 b=2 c=3");
+    put(&at("1.yaml"), [0xff]);
+    assert_eq!(followed.next().await, "a=9 b=2 c=3");
     fs::remove_file(at("2.yaml")).unwrap();
+    assert_eq!(followed.next().await, "c=3");
+    fs::remove_file(at("1.yaml")).unwrap();
     assert_eq!(followed.next().await, "");
 }
 
