@@ -10,12 +10,13 @@ use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -24,11 +25,15 @@ use tokio::time::Instant;
 use crate::discovery::file::Reloads;
 use crate::endpoint::Load;
 use crate::lifecycle::Lifecycle;
+use crate::manifests::Loads;
 use crate::policy::PolicyReader;
 use crate::poller::Scrapes;
 use crate::pool::PoolView;
 use crate::store::Store;
 use crate::telemetry::metrics::Metrics;
+
+/// Longest wait for the headers of a request.
+const HEADER_LIMIT: Duration = Duration::from_secs(10);
 
 /// What the pages read.
 #[derive(Clone)]
@@ -45,6 +50,8 @@ pub struct Admin {
     pub scrapes: Scrapes,
     /// What became of the endpoints file.
     pub reloads: Arc<Reloads>,
+    /// What became of the manifests.
+    pub manifests: Arc<Loads>,
     /// Whether `/debug` answers other hosts.
     pub debug_remote: bool,
 }
@@ -67,7 +74,7 @@ pub async fn serve(
             Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "accepting an admin connection failed");
-                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+                tokio::time::sleep(Duration::from_millis(10)).await;
                 continue;
             }
         };
@@ -77,7 +84,9 @@ pub async fn serve(
                 let response = admin.answer(&request, peer);
                 async move { Ok::<_, Infallible>(response) }
             });
-            let connection = Builder::new(TokioExecutor::new());
+            let mut connection = Builder::new(TokioExecutor::new());
+            // A client that sends its headers byte by byte does not keep a connection for ever.
+            connection.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_LIMIT);
             // A client that goes away mid-request is its own business.
             let _ = connection.serve_connection(TokioIo::new(tcp), service).await;
         });
@@ -111,7 +120,11 @@ impl Admin {
                 page["discovery"] = debug::discovery(&self.reloads.now());
                 json(&page)
             }),
-            "/debug/policy" => json(&debug::policy(&self.policy.load())),
+            "/debug/policy" => {
+                let mut page = debug::policy(&self.policy.load());
+                page["manifests"] = debug::manifests(&self.manifests.now());
+                json(&page)
+            }
             _ => text(
                 StatusCode::NOT_FOUND,
                 "known are /metrics /livez /readyz /debug/pool /debug/policy\n",
@@ -130,6 +143,8 @@ impl Admin {
     fn metrics_page(&self) -> Page {
         let loads = self.reloads.now();
         self.metrics.mirror_discovery(loads.ok, loads.failed);
+        let loads = self.manifests.now();
+        self.metrics.mirror_manifests(loads.ok, loads.failed, loads.rejected);
         match self.with_view(|view, _| self.metrics.page(view, &self.policy.load())) {
             Ok(page) => typed(StatusCode::OK, "text/plain; version=0.0.4", page),
             Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),

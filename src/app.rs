@@ -4,6 +4,7 @@
 //! meet only here.
 
 mod membership;
+mod policy_feed;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -24,6 +25,7 @@ use crate::discovery::static_list::StaticList;
 use crate::ext_proc::server::{self, Threads};
 use crate::ext_proc::{Picking, tls};
 use crate::lifecycle::Lifecycle;
+use crate::manifests::{Loads, Manifests};
 use crate::policy::{Policy, PolicyWriter};
 use crate::poller::{Poller, Scrapes};
 use crate::store::Store;
@@ -56,6 +58,8 @@ pub struct Settings {
     pub source: Source,
     /// The first policy.
     pub policy: Policy,
+    /// Watched documents that change the policy; what they say at start is part of it already.
+    pub manifests: Option<Manifests>,
     /// ext_proc and health.
     pub grpc: SocketAddr,
     /// Health alone.
@@ -126,7 +130,7 @@ impl App {
         let lifecycle = Lifecycle::default();
         let metrics = Arc::new(Metrics::new()?);
         let (store, writer) = Store::new(Instant::now().into_std());
-        let (_policy_writer, policy) = PolicyWriter::new(settings.policy);
+        let (policy_writer, policy) = PolicyWriter::new(settings.policy.clone());
         let scrapes = Scrapes::default();
         let (stop_serving, stopped_serving) = watch::channel(false);
         let (stop_rest, stopped_rest) = watch::channel(false);
@@ -149,6 +153,15 @@ impl App {
         let reloads = Arc::new(Reloads::default());
         let discovery = (settings.source, Arc::clone(&reloads));
         spawn_discovery(&mut rest, discovery, sink, stopped_rest.clone());
+
+        let manifests = Arc::new(Loads::default());
+        let feed = policy_feed::Feed { writer: policy_writer, policy: settings.policy };
+        spawn_policy_feed(
+            &mut rest,
+            feed,
+            (settings.manifests, Arc::clone(&manifests)),
+            stopped_rest.clone(),
+        );
 
         let picking = Picking {
             store: store.clone(),
@@ -174,6 +187,7 @@ impl App {
             metrics,
             scrapes,
             reloads,
+            manifests,
             debug_remote: settings.debug_remote,
         };
         let pages = admin::serve(admin_listener, pages, stopped_rest);
@@ -256,6 +270,28 @@ fn spawn_discovery(
             rest.spawn(async move { file.run(sink, stop).await.context("--endpoints-file") });
         }
     }
+}
+
+/// The feed holds the one policy writer as long as anything can change the policy.
+fn spawn_policy_feed(
+    rest: &mut JoinSet<Result<()>>,
+    feed: policy_feed::Feed,
+    (manifests, loads): (Option<Manifests>, Arc<Loads>),
+    mut stop: watch::Receiver<bool>,
+) {
+    let Some(manifests) = manifests else { return };
+    let (sink, changes) = mpsc::channel(1);
+    rest.spawn(async move {
+        tokio::select! {
+            () = manifests.follow(sink, loads) => {}
+            _ = stop.wait_for(|stop| *stop) => {}
+        }
+        Ok(())
+    });
+    rest.spawn(async move {
+        feed.run(changes).await;
+        Ok(())
+    });
 }
 
 /// Operators look for these lines after every start.

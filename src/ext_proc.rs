@@ -4,6 +4,7 @@
 //! loads; the protocol is the session's, the proto types are `wire`'s, connections are `server`'s.
 
 mod head;
+pub mod rejection;
 pub mod server;
 pub mod session;
 mod stream;
@@ -30,7 +31,7 @@ use crate::routing::subset::Subset;
 use crate::routing::{self, Refusal, Scratch};
 use crate::store::{InFlight, Store};
 use crate::telemetry::metrics::Metrics;
-use session::Rejection;
+use rejection::Rejection;
 use stream::ProcessStream;
 
 /// Name under which gateways check the health of this service.
@@ -108,24 +109,8 @@ impl Picking {
                 })
             }
             // A schedule never succeeds empty; were it ever to, no endpoint is the true answer.
-            Ok(None) => Err(self.refuse(Refusal::NoEndpoints)),
-            Err(refusal) => Err(self.refuse(refusal)),
-        }
-    }
-
-    fn refuse(&self, refusal: Refusal) -> Rejection {
-        match refusal {
-            Refusal::NoEndpoints => {
-                self.metrics.refused_no_endpoints.inc();
-                Rejection {
-                    status: 503,
-                    body: "inference error: ServiceUnavailable - failed to find endpoint \
-                           candidates for serving the request"
-                        .to_owned(),
-                    reason: Some("rejected-no-endpoints"),
-                    details: "rejected-no-endpoints",
-                }
-            }
+            Ok(None) => Err(rejection::of(Refusal::NoEndpoints)),
+            Err(refusal) => Err(rejection::of(refusal)),
         }
     }
 }
@@ -136,13 +121,6 @@ fn new_request_id() -> String {
     let bits = bits & !(0xf << 76) & !(0x3 << 62) | (0x4 << 76) | (0x2 << 62);
     let hex = format!("{bits:032x}");
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
-}
-
-/// `Prefer: if-available` asks for a cached prefix, and no endpoint is known to have one: there is no
-/// prefix index yet.
-fn not_cached() -> Rejection {
-    let body = "inference error: PreconditionFailed - no decode worker has the requested KV cache";
-    Rejection { status: 412, body: body.to_owned(), reason: None, details: "prefix-not-cached" }
 }
 
 #[tonic::async_trait]

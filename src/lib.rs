@@ -12,6 +12,7 @@ pub mod lifecycle;
 // Vocabulary: plain values.
 pub mod endpoint;
 pub mod pool;
+pub mod request;
 pub mod response;
 pub mod thresholds;
 pub mod units;
@@ -27,8 +28,10 @@ pub mod store;
 // Adapters in.
 pub mod config;
 pub mod discovery;
+pub mod manifests;
 pub mod poller;
 pub mod watched_file;
+pub mod yaml;
 
 // Adapters out.
 pub mod admin;

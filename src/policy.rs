@@ -10,7 +10,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use sha2::{Digest as _, Sha256};
 
-use crate::routing::Profile;
+use crate::routing::{Objectives, Profile, Rewrites};
 use crate::thresholds::{NAMES, Thresholds};
 use crate::units::GoDuration;
 
@@ -49,13 +49,31 @@ pub struct Policy {
     pub sources: Sources,
     /// How an endpoint is picked.
     pub profile: Profile,
+    /// Which model a request is sent on as.
+    pub rewrites: Arc<Rewrites>,
+    /// How important a request is.
+    pub objectives: Arc<Objectives>,
 }
 
 impl Policy {
-    /// A policy of generation 1.
+    /// A policy of generation 1, without rewrites and objectives.
     pub fn new(thresholds: Thresholds, sources: Sources, profile: Profile) -> Self {
-        let digest = digest(&thresholds, &profile);
-        Self { generation: 1, digest, thresholds, sources, profile }
+        let policy = Self {
+            generation: 1,
+            digest: String::new(),
+            thresholds,
+            sources,
+            profile,
+            rewrites: Arc::default(),
+            objectives: Arc::default(),
+        };
+        Self { digest: digest(&policy), ..policy }
+    }
+
+    /// The same policy with these rewrites and objectives.
+    pub fn with_documents(self, rewrites: Arc<Rewrites>, objectives: Arc<Objectives>) -> Self {
+        let policy = Self { rewrites, objectives, ..self };
+        Self { digest: digest(&policy), ..policy }
     }
 }
 
@@ -96,10 +114,12 @@ impl Policy {
     }
 }
 
-/// Hash of what decides; sources and generation do not.
-fn digest(thresholds: &Thresholds, profile: &Profile) -> String {
+/// Hash of what decides; sources, generation and the names of documents do not.
+fn digest(policy: &Policy) -> String {
+    let Policy { thresholds, profile, rewrites, objectives, .. } = policy;
+    let rules: Vec<_> = rewrites.rules().map(|(model, rule)| (model, &rule.targets)).collect();
     // The debug form spells every number in full (shortest text that reads back equal).
-    let content = format!("{:?} {profile:?}", thresholds.numbers());
+    let content = format!("{:?} {profile:?} {rules:?} {objectives:?}", thresholds.numbers());
     let hash = Sha256::digest(content.as_bytes());
     hash.iter().take(8).fold(String::new(), |mut text, byte| {
         // Writing to a string does not fail.
@@ -129,17 +149,18 @@ impl PolicyWriter {
         (Self(Arc::clone(&shared)), PolicyReader(shared))
     }
 
-    /// Puts `next` in force; its generation becomes the old one plus one. Returns whether anything
-    /// changed: equal content and equal sources leave the old policy untouched.
-    pub fn publish(&self, mut next: Policy) -> bool {
+    /// Puts `next` in force; its generation becomes the old one plus one and is returned. `None`:
+    /// equal content and equal sources leave the old policy untouched.
+    pub fn publish(&self, mut next: Policy) -> Option<u64> {
         let old = self.0.load();
         next.generation = old.generation;
         if next == **old {
-            return false;
+            return None;
         }
         next.generation += 1;
+        let generation = next.generation;
         self.0.store(Arc::new(next));
-        true
+        Some(generation)
     }
 }
 
@@ -157,9 +178,9 @@ mod tests {
     #[test]
     fn an_unchanged_policy_raises_no_generation() {
         let (writer, reader) = PolicyWriter::new(policy(5.0));
-        assert!(!writer.publish(policy(5.0)));
+        assert_eq!(writer.publish(policy(5.0)), None);
         assert_eq!(reader.load().generation, 1);
-        assert!(writer.publish(policy(6.0)));
+        assert_eq!(writer.publish(policy(6.0)), Some(2));
         assert_eq!(reader.load().generation, 2);
     }
 
@@ -169,5 +190,31 @@ mod tests {
         assert_eq!(policy(5.0).digest, policy(5.0).digest);
         assert_ne!(policy(5.0).digest, policy(5.000001).digest);
         assert_eq!(policy(5.0).digest.len(), 16);
+    }
+
+    /// Mutants: rewrites or objectives left out of the digest or of the equality; the document's name
+    /// in the digest.
+    #[test]
+    fn documents_are_part_of_the_policy() {
+        use crate::routing::rewrite::{Matches, Rewrite, Rule, Target};
+        let with = |document: &str, model: &str, priority| {
+            let targets = vec![Target { model: model.to_owned(), weight: None }];
+            let rules = vec![Rule { matches: Matches::Any, targets }];
+            let rewrite = Rewrite { name: document.to_owned(), created: None, rules };
+            let objectives = Objectives::new([("o".to_owned(), Some(priority))]);
+            policy(5.0).with_documents(Rewrites::new([rewrite]).into(), objectives.into())
+        };
+        let base = with("r", "a", 1);
+        assert_ne!(base.digest, policy(5.0).digest);
+        assert_ne!(base.digest, with("r", "b", 1).digest);
+        assert_ne!(base.digest, with("r", "a", 2).digest);
+        assert_eq!(base.digest, with("q", "a", 1).digest);
+
+        let (writer, reader) = PolicyWriter::new(base);
+        assert_eq!(writer.publish(with("r", "a", 1)), None);
+        assert_eq!(writer.publish(with("r", "b", 1)), Some(2));
+        assert_eq!(writer.publish(with("r", "b", 2)), Some(3));
+        assert_eq!(reader.load().objectives.priority(Some("o")), 2);
+        assert_eq!(reader.load().generation, 3);
     }
 }

@@ -1,4 +1,4 @@
-//! One file, watched so that no way of changing it is missed.
+//! One file, or the documents of one folder, watched so that no way of changing them is missed.
 //!
 //! Decides when content counts as changed: it differs from what was yielded last and was read twice,
 //! 50 ms apart, with the same result. Events only say when to look; what counts is what a
@@ -6,8 +6,10 @@
 //! inotify limits. Knows nothing of what the file says: an empty file is yielded as such.
 //! Sizes are bytes.
 
+mod listing;
 mod trail;
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -19,7 +21,9 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use self::trail::Trail;
+use self::trail::{Stop, Trail};
+
+pub use self::listing::{Listing, MAX_FILES};
 
 /// The longest file that is read, in bytes.
 pub const MAX_BYTES: u64 = 1 << 20;
@@ -36,10 +40,20 @@ pub enum WatchedFileError {
     /// Longer than [`MAX_BYTES`].
     #[error("the file has {0} bytes or more, the limit is {MAX_BYTES}")]
     TooLarge(u64),
+    /// More documents in a folder than [`MAX_FILES`].
+    #[error("the folder has {0} documents, the limit is {MAX_FILES}")]
+    TooMany(usize),
 }
 
 /// What one look finds.
-type Found = Result<Bytes, WatchedFileError>;
+type Found<C> = Result<C, WatchedFileError>;
+
+/// What is watched: how to read it, and the directories in which it changes.
+#[derive(Debug)]
+struct Subject<C> {
+    read: fn(&Path) -> Found<C>,
+    stops: fn(&Path) -> BTreeSet<Stop>,
+}
 
 /// How often to look.
 #[derive(Debug, Clone, Copy)]
@@ -50,10 +64,21 @@ struct Pace {
     poll: Duration,
 }
 
-/// A file and what was last seen of it.
+impl Pace {
+    const USUAL: Self = Self { settle: Duration::from_millis(50), poll: Duration::from_secs(1) };
+}
+
+/// One watched file.
+pub type WatchedFile = Watched<Bytes>;
+
+/// One watched file, or the documents of a watched folder, whichever the path is at the moment.
+pub type WatchedFiles = Watched<Listing>;
+
+/// A path and what was last seen there.
 #[derive(Debug)]
-pub struct WatchedFile {
+pub struct Watched<C> {
     path: PathBuf,
+    subject: Subject<C>,
     pace: Pace,
     trail: Arc<Mutex<Trail>>,
     /// Holds a permit when something moved on the trail.
@@ -61,11 +86,11 @@ pub struct WatchedFile {
     /// That permit, taken, until the next look begins.
     stirred: bool,
     /// The look under way; kept here so that a cancelled `changed` goes on where it was.
-    looking: Option<JoinHandle<Found>>,
+    looking: Option<JoinHandle<Found<C>>>,
     looked: Instant,
     due: Instant,
-    yielded: Option<Result<Bytes, String>>,
-    candidate: Option<Result<Bytes, String>>,
+    yielded: Option<Result<C, String>>,
+    candidate: Option<Result<C, String>>,
 }
 
 impl WatchedFile {
@@ -74,8 +99,7 @@ impl WatchedFile {
     ///
     /// Where the system has no watch to give, the file is polled every second, with a warning.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        let pace = Pace { settle: Duration::from_millis(50), poll: Duration::from_secs(1) };
-        Self::paced(path.into(), pace, true)
+        Self::paced(path.into(), Pace::USUAL, true)
     }
 
     /// Without the poll that would make up for a missed event, and faster.
@@ -86,11 +110,37 @@ impl WatchedFile {
     }
 
     fn paced(path: PathBuf, pace: Pace, events: bool) -> Self {
+        Self::start(path, Subject { read, stops: trail::stops }, pace, events)
+    }
+}
+
+impl WatchedFiles {
+    /// As [`WatchedFile::new`]. In a folder every `*.yaml`, `*.yml` and `*.json` counts, in the order
+    /// of the names; names that begin with a dot and folders within do not.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self::paced(path.into(), Pace::USUAL, true)
+    }
+
+    /// Without the poll that would make up for a missed event, and faster.
+    #[cfg(test)]
+    pub(crate) fn on_events_alone(path: &Path, settle: Duration) -> Self {
+        let poll = Duration::from_secs(3600);
+        Self::paced(path.to_owned(), Pace { settle, poll }, true)
+    }
+
+    fn paced(path: PathBuf, pace: Pace, events: bool) -> Self {
+        Self::start(path, Subject { read: listing::read, stops: listing::stops }, pace, events)
+    }
+}
+
+impl<C: Clone + PartialEq + Send + 'static> Watched<C> {
+    fn start(path: PathBuf, subject: Subject<C>, pace: Pace, events: bool) -> Self {
         let moved = Arc::new(Notify::new());
         let trail = if events { Trail::new(Arc::clone(&moved)) } else { Trail::blind() };
         let now = Instant::now();
         Self {
             path,
+            subject,
             pace,
             trail: Arc::new(Mutex::new(trail)),
             moved,
@@ -114,13 +164,13 @@ impl WatchedFile {
     ///
     /// # Errors
     /// [`WatchedFileError`] while there is no content; later calls go on watching.
-    pub async fn changed(&mut self) -> Result<Bytes, WatchedFileError> {
+    pub async fn changed(&mut self) -> Result<C, WatchedFileError> {
         loop {
             let found = self.look().await;
             self.looked = Instant::now();
             self.due = self.looked + self.pace.poll;
 
-            let key = found.as_ref().map(Bytes::clone).map_err(spelled);
+            let key = found.as_ref().map(C::clone).map_err(spelled);
             if self.yielded.as_ref() == Some(&key) {
                 self.candidate = None;
             } else if self.candidate.as_ref() == Some(&key) {
@@ -148,15 +198,17 @@ impl WatchedFile {
     }
 
     /// Looks when it is time. A network file system may hang, so the look has its own thread.
-    async fn look(&mut self) -> Found {
+    async fn look(&mut self) -> Found<C> {
         if self.looking.is_none() {
             self.turn().await;
         }
         let looking = self.looking.get_or_insert_with(|| {
             let (trail, path) = (Arc::clone(&self.trail), self.path.clone());
             let stirred = std::mem::take(&mut self.stirred);
+            let (read, stops) = (self.subject.read, self.subject.stops);
             tokio::task::spawn_blocking(move || {
-                trail.lock().unwrap_or_else(PoisonError::into_inner).follow(&path, stirred);
+                let mut trail = trail.lock().unwrap_or_else(PoisonError::into_inner);
+                trail.follow(|| stops(&path), stirred);
                 read(&path)
             })
         });
@@ -166,7 +218,7 @@ impl WatchedFile {
     }
 }
 
-fn read(path: &Path) -> Found {
+fn read(path: &Path) -> Found<Bytes> {
     let metadata = fs::metadata(path).map_err(WatchedFileError::Unreadable)?;
     // Opening a pipe would wait for a writer.
     if !metadata.is_file() {

@@ -3,13 +3,17 @@
 //! Decides field names and that an unknown value is `null`, never zero. Ages are milliseconds,
 //! durations Go duration strings.
 
+use std::time::Duration;
+
 use serde_json::{Map, Value, json};
 
 use crate::discovery::file::ReloadState;
-use crate::endpoint::Signal;
+use crate::endpoint::{Load, Signal};
+use crate::manifests::LoadState;
 use crate::policy::{Number, Policy};
 use crate::poller::Scrapes;
 use crate::pool::PoolView;
+use crate::routing::rewrite::{InForce, Target};
 use crate::saturation;
 use crate::thresholds::Thresholds;
 
@@ -25,9 +29,7 @@ pub(super) fn pool(
         .iter()
         .zip(view.loads)
         .map(|(member, load)| {
-            // The pool is as fresh as its older signal.
-            let ages = [load.waiting, load.kv].map(|signal| signal.age());
-            let age = ages.into_iter().flatten().max().map(|age| age.as_secs_f64() * 1e3);
+            let age = oldest(load).map(|age| age.as_secs_f64() * 1e3);
             json!({
                 "id": member.endpoint.id.as_str(),
                 "address": &*member.destination,
@@ -65,7 +67,37 @@ pub(super) fn policy(policy: &Policy) -> Value {
         "generation": policy.generation,
         "digest": policy.digest,
         "thresholds": thresholds(policy),
+        "rewrites": rewrites(policy),
+        "objectives": objectives(policy),
     })
+}
+
+/// The state of the manifests in `/debug/policy`; zeros without any.
+pub(super) fn manifests(state: &LoadState) -> Value {
+    json!({
+        "loads_ok": state.ok,
+        "loads_failed": state.failed,
+        "documents_rejected": state.rejected,
+        "last_error": state.last_error,
+    })
+}
+
+/// The rewrite rules in force, the same here and in `check --output json`. A `model` of `null` is the
+/// rule for all others.
+pub fn rewrites(policy: &Policy) -> Value {
+    let rule = |(model, rule): (Option<&str>, &InForce)| {
+        let target = |target: &Target| json!({ "model": target.model, "weight": target.weight });
+        let targets: Vec<Value> = rule.targets.iter().map(target).collect();
+        json!({ "model": model, "document": rule.document, "targets": targets })
+    };
+    policy.rewrites.rules().map(rule).collect()
+}
+
+/// Priorities by objective, the same here and in `check --output json`.
+pub fn objectives(policy: &Policy) -> Value {
+    let entries =
+        policy.objectives.iter().map(|(name, priority)| (name.to_owned(), json!(priority)));
+    Value::Object(entries.collect())
 }
 
 /// The thresholds object, the same here and in `check --output json`.
@@ -78,6 +110,14 @@ pub fn thresholds(policy: &Policy) -> Value {
         (name.to_owned(), json!({ "value": value, "source": source.name() }))
     });
     Value::Object(entries.into_iter().collect::<Map<_, _>>())
+}
+
+/// An endpoint is as fresh as the older of the signals that its engine exports; one that was never
+/// read makes that unknown.
+fn oldest(load: &Load) -> Option<Duration> {
+    let mapped = [load.waiting, load.kv].into_iter().filter(|signal| signal.is_mapped());
+    let ages: Option<Vec<Duration>> = mapped.map(Signal::age).collect();
+    ages?.into_iter().max()
 }
 
 fn number(signal: Signal) -> Value {

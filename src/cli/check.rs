@@ -12,6 +12,8 @@ use super::serve::ServeArgs;
 use crate::admin::debug;
 use crate::app::Settings;
 use crate::discovery::document;
+use crate::policy::Policy;
+use crate::routing::rewrite::Target;
 
 /// Shown under `--help`.
 pub const EXAMPLES: &str = "\
@@ -70,6 +72,7 @@ fn examine(args: &ServeArgs) -> Report {
         Ok(resolved) => {
             report.settings = Some(resolved.settings);
             report.warnings = resolved.warnings;
+            report.errors = resolved.left_out;
         }
         Err(errors) => report.errors = errors,
     }
@@ -98,9 +101,11 @@ impl Report {
     }
 
     fn json(&self) -> String {
-        let thresholds = self.settings.as_ref().map(|s| debug::thresholds(&s.policy));
+        let policy = self.settings.as_ref().map(|s| &s.policy);
         let report = json!({
-            "thresholds": thresholds,
+            "thresholds": policy.map(debug::thresholds),
+            "rewrites": policy.map(debug::rewrites),
+            "objectives": policy.map(debug::objectives),
             "errors": self.errors,
             "warnings": self.warnings,
         });
@@ -112,6 +117,9 @@ impl Report {
         for (name, number, source) in self.settings.iter().flat_map(|s| s.policy.table()) {
             text += &format!("{name:<26} {:<8} {}\n", number.to_string(), source.name());
         }
+        for policy in self.settings.iter().map(|s| &s.policy) {
+            text += &documents(policy);
+        }
         for (kind, lines) in [("error", &self.errors), ("warning", &self.warnings)] {
             for line in lines {
                 text += &format!("{kind}: {line}\n");
@@ -122,4 +130,22 @@ impl Report {
         }
         text
     }
+}
+
+/// One line a rewrite rule and an objective.
+fn documents(policy: &Policy) -> String {
+    let mut text = String::new();
+    for (model, rule) in policy.rewrites.rules() {
+        let target = |target: &Target| match target.weight {
+            Some(weight) => format!("{}:{weight}", target.model),
+            None => target.model.clone(),
+        };
+        let targets: Vec<_> = rule.targets.iter().map(target).collect();
+        let (model, targets) = (model.unwrap_or("(any other)"), targets.join(", "));
+        text += &format!("rewrite {model} -> {targets}   {}\n", rule.document);
+    }
+    for (name, priority) in policy.objectives.iter() {
+        text += &format!("objective {name} priority {priority}\n");
+    }
+    text
 }

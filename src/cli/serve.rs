@@ -2,7 +2,7 @@
 //!
 //! Decides flags, their defaults and how they become [`Settings`]; every mistake is reported at once.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -14,6 +14,7 @@ use crate::app::{App, Security, Settings, Source};
 use crate::config::{self, Params, Surroundings};
 use crate::discovery::static_list::StaticList;
 use crate::ext_proc::server::Threads;
+use crate::manifests::{Content, Findings, Manifests};
 use crate::telemetry::{self, LogFormat};
 use crate::units::parse_bytes;
 
@@ -38,13 +39,20 @@ pub struct ServeArgs {
     /// Watched YAML or JSON file of endpoints, in upstream's file-discovery schema.
     #[arg(long, value_name = "FILE")]
     endpoints_file: Option<PathBuf>,
+    /// Watched YAML or JSON file of Kubernetes documents, or a folder of them:
+    /// InferenceModelRewrite and InferenceObjective.
+    #[arg(long, value_name = "PATH")]
+    manifests: Option<PathBuf>,
+    /// Only documents of --manifests whose poolRef has this name count.
+    #[arg(long, value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pool_name: Option<String>,
     /// JSON params of the utilization detector: queueDepthThreshold, kvCacheUtilThreshold,
     /// metricsStalenessThreshold, headroom.
     #[arg(long, value_name = "JSON", env = "PLUMBLINE_PARAMS")]
     params: Option<String>,
-    /// Address that every port binds to.
-    #[arg(long, value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::UNSPECIFIED))]
-    bind_address: IpAddr,
+    /// Address that every port binds to; all addresses, IPv6 and IPv4, by default.
+    #[arg(long, value_name = "IP")]
+    bind_address: Option<IpAddr>,
     /// ext_proc and health.
     #[arg(long, value_name = "PORT", default_value_t = 9002)]
     grpc_port: u16,
@@ -90,6 +98,8 @@ pub struct ServeArgs {
 pub(super) struct Resolved {
     pub(super) settings: Settings,
     pub(super) warnings: Vec<String>,
+    /// Documents that are left out as bad; the rest is good without them.
+    pub(super) left_out: Vec<String>,
 }
 
 impl ServeArgs {
@@ -109,9 +119,15 @@ impl ServeArgs {
             .ok()
             .and_then(|params| config::policy(params).map_err(|broken| errors.extend(broken)).ok());
         let source = self.source().map_err(|broken| errors.push(broken));
-        let (Ok(params), Some(policy), Ok(source)) = (params, policy, source) else {
+        let opened = self.open_manifests().map_err(|broken| errors.push(broken));
+        let (Ok(params), Some(policy), Ok(source), Ok((manifests, findings))) =
+            (params, policy, source, opened)
+        else {
             return Err(errors);
         };
+        let Content { rewrites, objectives } =
+            manifests.as_ref().map(Manifests::content).unwrap_or_default();
+        let policy = policy.with_documents(rewrites, objectives);
         let scrape_interval = self.refresh_metrics_interval.max(MIN_SCRAPE_INTERVAL);
         let around = Surroundings {
             scrape_interval,
@@ -124,10 +140,13 @@ impl ServeArgs {
         if scrape_interval != self.refresh_metrics_interval {
             warnings.push("--refresh-metrics-interval is raised to its minimum of 50ms".to_owned());
         }
-        let at = |port| SocketAddr::new(self.bind_address, port);
+        warnings.extend(findings.warnings);
+        let ip = self.bind_address.unwrap_or_else(all_addresses);
+        let at = |port| SocketAddr::new(ip, port);
         let settings = Settings {
             source,
             policy,
+            manifests,
             grpc: at(self.grpc_port),
             grpc_health: at(self.grpc_health_port),
             admin: at(self.metrics_port),
@@ -142,7 +161,7 @@ impl ServeArgs {
             max_body: self.max_body_bytes,
             debug_remote: self.debug_remote,
         };
-        Ok(Resolved { settings, warnings })
+        Ok(Resolved { settings, warnings, left_out: findings.errors })
     }
 
     /// The endpoints file, if that is where endpoints come from.
@@ -150,11 +169,32 @@ impl ServeArgs {
         self.endpoints_file.as_ref()
     }
 
+    fn open_manifests(&self) -> Result<(Option<Manifests>, Findings), String> {
+        let Some(path) = &self.manifests else { return Ok((None, Findings::default())) };
+        let (manifests, mut findings) = Manifests::open(path, self.pool_name.clone())
+            .map_err(|error| format!("--manifests: {:#}", anyhow::Error::from(error)))?;
+        if !findings.ignored.is_empty() {
+            let kinds: Vec<_> =
+                findings.ignored.iter().map(|(k, n)| format!("{k} ({n})")).collect();
+            let (path, kinds) = (path.display(), kinds.join(", "));
+            findings.warnings.push(format!("{path}: other kinds are ignored: {kinds}"));
+        }
+        Ok((Some(manifests), findings))
+    }
+
     fn source(&self) -> Result<Source, String> {
         if let Some(path) = &self.endpoints_file {
             return Ok(Source::File(path.clone()));
         }
-        let Some(list) = &self.endpoints else { return Ok(Source::Static(StaticList::default())) };
+        let list = match (&self.endpoints, &self.pool_name) {
+            (Some(list), _) => list,
+            (None, None) => return Ok(Source::Static(StaticList::default())),
+            (None, Some(_)) => {
+                return Err("--pool-name: endpoints cannot be read from a Kubernetes pool yet; \
+                            give --endpoints or --endpoints-file"
+                    .to_owned());
+            }
+        };
         StaticList::parse(list).map(Source::Static).map_err(|error| format!("--endpoints: {error}"))
     }
 
@@ -168,12 +208,24 @@ impl ServeArgs {
     }
 }
 
+/// `::` serves IPv4 as well; a kernel without IPv6 refuses it.
+fn all_addresses() -> IpAddr {
+    let dual = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+    match std::net::TcpListener::bind((dual, 0)) {
+        Ok(_) => dual,
+        Err(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+    }
+}
+
 /// Serves until SIGTERM or SIGINT; a second signal exits with 1 at once.
 pub(super) async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     telemetry::init(args.verbosity, args.log_format);
     let resolved = args.resolve().map_err(|errors| anyhow::anyhow!(errors.join("\n")))?;
     for warning in &resolved.warnings {
         tracing::warn!("{warning}");
+    }
+    for error in &resolved.left_out {
+        tracing::error!(%error, "manifest left out");
     }
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let app = App::start(resolved.settings).await?;

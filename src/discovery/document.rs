@@ -4,16 +4,14 @@
 //! Mistakes of structure (a misspelt key would silently empty the pool) refuse the file whole, a bad
 //! value costs its own entry. Sizes are bytes, lines count from 1.
 
-mod tree;
-
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fmt;
 use std::net::SocketAddr;
 
-use self::tree::{Node, Value};
 use super::{PORT_RULE, parse_ip, parse_port};
 use crate::endpoint::{Endpoint, EndpointId};
+use crate::yaml::{self, Node, Value};
 
 /// The longest file that is read, in bytes.
 pub const MAX_BYTES: usize = 1 << 20;
@@ -139,7 +137,7 @@ pub fn parse(bytes: &[u8]) -> Result<Parsed, DocumentError> {
         return Err(DocumentError::TooLarge(bytes.len()));
     }
     let text = std::str::from_utf8(bytes).map_err(|e| DocumentError::NotUtf8(e.valid_up_to()))?;
-    let document = tree::first_document(text).map_err(|e| DocumentError::Syntax(Box::new(e)))?;
+    let document = yaml::first_document(text).map_err(|e| DocumentError::Syntax(Box::new(e)))?;
     let (root, another) = document.ok_or(DocumentError::Empty)?;
     let Value::Map(top) = &root.value else {
         return Err(DocumentError::NotAMapping(root.value.kind()));
@@ -303,39 +301,12 @@ fn pick<'a, const N: usize>(
                 continue;
             }
             Some(_) => "is given twice".to_owned(),
-            None => unknown(&key.value, &known),
+            None => yaml::unknown(&key.value, &known),
         };
         let (key, line) = (key.value.clone(), key.referenced.line());
         wrong.push(KeyError { key, line, place: place.to_owned(), rule });
     }
     found
-}
-
-fn unknown(key: &str, known: &[&str]) -> String {
-    let key = key.to_ascii_lowercase();
-    let nearest = known.iter().map(|known| (distance(&key, known), known)).min();
-    let guess = match nearest {
-        // Further away than a third of its letters, a guess misleads more than it helps.
-        Some((distance, nearest)) if distance * 3 <= nearest.len() => {
-            format!(", did you mean {nearest:?}?")
-        }
-        _ => String::new(),
-    };
-    format!("is unknown{guess} (known: {})", known.join(", "))
-}
-
-/// Edit distance: letters to insert, delete or replace.
-fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.chars().count()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.chars().enumerate() {
-            let replaced = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.chars().count()]
 }
 
 fn line(node: &Node) -> u64 {

@@ -6,6 +6,8 @@
 use envoy_types::pb::envoy::config::core::v3::HeaderValue;
 use envoy_types::pb::envoy::service::ext_proc::v3::HttpHeaders;
 
+use crate::request::{Api, Parsers, Paths};
+
 /// Headers that only a picker or a gateway may set, or that steer us and concern nobody behind us. A
 /// client's are removed. The destination is not among them because it is always overwritten.
 pub(super) const REMOVED: [&str; 21] = [
@@ -46,8 +48,8 @@ impl Forged {
 /// What the picker reads of the request headers.
 #[derive(Debug, Default)]
 pub(super) struct RequestHead {
-    /// `:path`, else `x-original-path`, else `x-forwarded-path`; empty without any.
-    pub(super) path: String,
+    /// `:path`, `x-original-path` and `x-forwarded-path`.
+    pub(super) paths: [Option<String>; 3],
     pub(super) content_type: Option<String>,
     pub(super) content_encoding: Option<String>,
     /// Name of the objective that gives the priority.
@@ -70,6 +72,14 @@ struct Aliased {
     old: Option<String>,
 }
 
+impl RequestHead {
+    /// What the body, if any, is of.
+    pub(super) fn api(&self) -> Api {
+        let [path, original, forwarded] = self.paths.each_ref().map(Option::as_deref);
+        Api::of(Paths { path, original, forwarded }, Parsers::default())
+    }
+}
+
 impl Aliased {
     fn value(self) -> Option<String> {
         self.new.or(self.old).filter(|value| !value.is_empty())
@@ -79,7 +89,6 @@ impl Aliased {
 /// Reads the headers; `None` when the message has no header map at all.
 pub(super) fn read(headers: HttpHeaders) -> Option<RequestHead> {
     let mut head = RequestHead::default();
-    let (mut path, mut original, mut forwarded) = (None, None, None);
     let (mut objective, mut rewrite) = (Aliased::default(), Aliased::default());
     for header in headers.headers?.headers {
         let lower;
@@ -94,11 +103,11 @@ pub(super) fn read(headers: HttpHeaders) -> Option<RequestHead> {
             head.forged.0 |= index.map_or(0, |index| 1 << index);
         }
         match key {
-            ":path" => path = Some(text(header)),
+            ":path" => head.paths[0] = Some(text(header)),
             ":method" => head.upgrade |= bytes(&header) == b"CONNECT",
             "upgrade" => head.upgrade = true,
-            "x-original-path" => original = Some(text(header)),
-            "x-forwarded-path" => forwarded = Some(text(header)),
+            "x-original-path" => head.paths[1] = Some(text(header)),
+            "x-forwarded-path" => head.paths[2] = Some(text(header)),
             "content-type" => head.content_type = Some(text(header)),
             "content-encoding" => head.content_encoding = Some(text(header)),
             "x-request-id" => head.has_request_id = !bytes(&header).is_empty(),
@@ -110,11 +119,6 @@ pub(super) fn read(headers: HttpHeaders) -> Option<RequestHead> {
             _ => {}
         }
     }
-    head.path = [path, original, forwarded]
-        .into_iter()
-        .flatten()
-        .find(|path| !path.is_empty())
-        .unwrap_or_default();
     head.objective = objective.value();
     head.rewrite_to = rewrite.value();
     Some(head)
@@ -223,11 +227,11 @@ mod tests {
         assert_eq!(head(&[]).forged, Forged::default());
     }
 
-    /// Mutant: the fallback taken although `:path` is there.
+    /// Mutants: two of the three paths swapped; CONNECT taken for a request with a body.
     #[test]
-    fn the_path_has_fallbacks() {
-        assert_eq!(head(&[(":path", "/a"), ("x-original-path", "/b")]).path, "/a");
-        assert_eq!(head(&[("x-forwarded-path", "/c"), ("x-original-path", "/b")]).path, "/b");
+    fn paths_and_tunnels_are_seen() {
+        let paths = head(&[("x-forwarded-path", "/c"), (":path", "/a"), ("x-original-path", "/b")]);
+        assert_eq!(paths.paths.each_ref().map(Option::as_deref), [Some("/a"), Some("/b"), Some("/c")]);
         assert!(
             head(&[(":method", "CONNECT")]).upgrade && head(&[("Upgrade", "websocket")]).upgrade
         );

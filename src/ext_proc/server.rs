@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures_util::stream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -22,6 +23,13 @@ use tonic::transport::server::Connected;
 /// Resets that a connection may have pending. The default of 20 lets a burst of client aborts close
 /// the connection under everybody else's requests.
 const MAX_PENDING_RESETS: usize = 100_000;
+/// How often a silent gateway is asked whether it still lives. A host that died without a word would
+/// otherwise leave its streams, and what they hold, behind for ever.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+/// How long it may take to answer that.
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
+/// Longest TLS handshake.
+const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 
 /// Where the data threads come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,7 +112,7 @@ async fn deal(listener: &TcpListener, data: &[DataThread]) {
             Err(error) => {
                 tracing::warn!(%error, "accepting an ext_proc connection failed");
                 // Out of file descriptors the next accept fails at once; do not spin on it.
-                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+                tokio::time::sleep(Duration::from_millis(10)).await;
             }
         }
     }
@@ -135,6 +143,8 @@ async fn run(
     let incoming = stream::poll_fn(move |cx| accepted.poll_recv(cx));
     Server::builder()
         .http2_max_pending_accept_reset_streams(Some(MAX_PENDING_RESETS))
+        .http2_keepalive_interval(Some(KEEPALIVE))
+        .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
         .add_routes(routes)
         .serve_with_incoming_shutdown(incoming, async move {
             // A dropped sender is a process on its way out.
@@ -166,7 +176,10 @@ impl Connection {
         tcp.set_nodelay(true)?;
         let io = match tls {
             None => Io::Plain(tcp),
-            Some(acceptor) => Io::Tls(Box::new(acceptor.accept(tcp).await?)),
+            Some(acceptor) => {
+                let handshake = tokio::time::timeout(HANDSHAKE_LIMIT, acceptor.accept(tcp));
+                Io::Tls(Box::new(handshake.await??))
+            }
         };
         Ok(Self { io, _open: open })
     }

@@ -11,6 +11,8 @@
 
 use std::sync::Arc;
 
+use super::rejection::{self, Rejection};
+
 /// How the gateway sends a body, as its `protocol_config` says; absent means full duplex.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum BodyMode {
@@ -76,19 +78,6 @@ pub struct Chunk {
     pub end: bool,
 }
 
-/// A refusal as it goes to the client.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rejection {
-    /// HTTP status.
-    pub status: u16,
-    /// Text for the client.
-    pub body: String,
-    /// Value of `x-llm-d-request-dropped-reason`, where upstream sets one.
-    pub reason: Option<&'static str>,
-    /// What the gateway's access log shows.
-    pub details: &'static str,
-}
-
 /// What goes with the answer to a request body that is not full duplex.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BodyReply {
@@ -136,6 +125,9 @@ pub enum Action {
 
 /// Largest piece of a body in one answer, as upstream cuts it.
 pub const MAX_PIECE: usize = 62_000;
+
+/// Held pieces are joined up to this size.
+const JOINED: usize = 8 << 10;
 
 /// Where the request stands.
 #[derive(Debug, Default)]
@@ -202,6 +194,18 @@ impl Session {
         self.held_bytes
     }
 
+    /// Refuses the request, whatever was held of it.
+    pub fn refuse(&mut self, rejection: Rejection, actions: &mut Vec<Action>) {
+        if !self.closed {
+            self.reject(rejection, actions);
+        }
+    }
+
+    /// Whether the request body is being collected for a decision.
+    pub fn is_collecting(&self) -> bool {
+        matches!(self.request, Request::Collecting)
+    }
+
     /// The held request body, to be edited between [`Action::Pick`] and [`Session::decided`]. A
     /// BUFFERED_PARTIAL body may be only a part; see [`Session::has_whole_body`].
     pub fn edit(&mut self) -> &mut Vec<Vec<u8>> {
@@ -253,22 +257,20 @@ impl Session {
     /// Request headers came without a header map.
     pub fn no_header_map(&mut self, actions: &mut Vec<Action>) {
         if !self.closed && !self.silent {
-            let body = "inference error: BadRequest - request headers without a header map".into();
-            let details = "no-header-map";
-            self.reject(Rejection { status: 400, body, reason: None, details }, actions);
+            self.reject(rejection::no_header_map(), actions);
         }
     }
 
     /// A fault of ours, before the request has gone anywhere.
     pub fn fault(&mut self, actions: &mut Vec<Action>) {
         self.closed = false;
-        self.reject(protocol_error("a fault of the endpoint picker", "fault"), actions);
+        self.reject(rejection::fault(), actions);
     }
 
     /// A message was too large to be read: the request is refused as one whose body is too large.
     pub fn too_large(&mut self, actions: &mut Vec<Action>) {
         if !self.closed {
-            self.reject(too_large(self.max_body), actions);
+            self.reject(rejection::too_large(self.max_body), actions);
         }
     }
 
@@ -314,7 +316,7 @@ impl Session {
             return;
         }
         if self.modes.request == BodyMode::Grpc || self.modes.response == BodyMode::Grpc {
-            return self.reject(grpc_mode(), actions);
+            return self.reject(rejection::grpc_mode(), actions);
         }
         let waits = !head.end && !head.upgrade;
         match self.modes.request {
@@ -330,15 +332,13 @@ impl Session {
 
     fn on_request_body(&mut self, chunk: Chunk, actions: &mut Vec<Action>) {
         match self.request {
-            Request::Start => self.reject(out_of_order(), actions),
+            Request::Start => self.reject(rejection::out_of_order(), actions),
             Request::Collecting => {
                 self.held_bytes += chunk.bytes.len();
                 if self.held_bytes > self.max_body {
-                    return self.reject(too_large(self.max_body), actions);
+                    return self.reject(rejection::too_large(self.max_body), actions);
                 }
-                if !chunk.bytes.is_empty() {
-                    self.held.push(chunk.bytes);
-                }
+                self.hold(chunk.bytes);
                 if chunk.end || self.is_buffered() {
                     // A BUFFERED body before trailers is whole although it is not the end.
                     let whole = chunk.end || self.modes.request == BodyMode::Buffered;
@@ -360,15 +360,25 @@ impl Session {
         }
     }
 
+    /// Keeps a piece of the body. Small ones are joined, or a body that trickles in byte by byte would
+    /// cost many times its size; chunks of a gateway's usual size are moved, not copied.
+    fn hold(&mut self, bytes: Vec<u8>) {
+        match self.held.last_mut() {
+            Some(last) if last.len() + bytes.len() <= JOINED => last.extend_from_slice(&bytes),
+            _ if bytes.is_empty() => {}
+            _ => self.held.push(bytes),
+        }
+    }
+
     fn on_request_trailers(&mut self, actions: &mut Vec<Action>) {
         match self.request {
-            Request::Collecting if self.is_buffered() => self.reject(no_body(), actions),
+            Request::Collecting if self.is_buffered() => self.reject(rejection::no_body(), actions),
             Request::Collecting => self.pick(Ending::Trailers, actions),
             Request::Passing | Request::Done => {
                 self.request = Request::Done;
                 self.answer_trailers(actions);
             }
-            Request::Start => self.reject(out_of_order(), actions),
+            Request::Start => self.reject(rejection::out_of_order(), actions),
             Request::Picking(_) => {}
         }
     }
@@ -455,38 +465,6 @@ fn pieces(chunk: Chunk, reply: fn(Chunk) -> Reply, actions: &mut Vec<Action>) {
     for (index, bytes) in chunk.bytes.chunks(MAX_PIECE).enumerate() {
         let piece = Chunk { bytes: bytes.to_vec(), end: chunk.end && index == last };
         actions.push(Action::Reply(reply(piece)));
-    }
-}
-
-fn protocol_error(message: &str, details: &'static str) -> Rejection {
-    let body = format!("inference error: Internal - {message}");
-    Rejection { status: 500, body, reason: None, details }
-}
-
-fn grpc_mode() -> Rejection {
-    protocol_error(
-        "body mode GRPC is not supported; set request_body_mode to FULL_DUPLEX_STREAMED",
-        "unsupported-body-mode",
-    )
-}
-
-fn out_of_order() -> Rejection {
-    protocol_error("a body or trailers came before the request headers", "out-of-order-message")
-}
-
-fn no_body() -> Rejection {
-    protocol_error("trailers came without the buffered body", "out-of-order-message")
-}
-
-fn too_large(limit: usize) -> Rejection {
-    Rejection {
-        status: 413,
-        body: format!(
-            "inference error: RequestEntityTooLarge - the body is over {limit} bytes \
-             (--max-body-bytes)"
-        ),
-        reason: None,
-        details: "body-too-large",
     }
 }
 

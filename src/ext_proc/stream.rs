@@ -16,7 +16,8 @@ use tonic::{Code, Status, Streaming};
 
 use super::Picking;
 use super::head::ResponseFacts;
-use super::session::{Action, Chunk, Event, Rejection, Session};
+use super::rejection::{self, Rejection};
+use super::session::{Action, Chunk, Event, Reply, Session};
 use super::wire::{self, Mutations};
 use crate::response::{ResponseHead, ResponseReader};
 use crate::routing::subset::Subset;
@@ -118,6 +119,9 @@ impl ProcessStream {
                     self.session.decided(decision, &mut actions);
                 }
                 Action::Reply(reply) => {
+                    if let Reply::Immediate(rejection) = &reply {
+                        self.picking.metrics.refused(rejection.details);
+                    }
                     self.replies.push_back(wire::encode(reply, &mut self.mutations));
                 }
                 Action::Complete => self.complete(),
@@ -139,7 +143,7 @@ impl ProcessStream {
 
     fn pick(&mut self) -> Result<Arc<str>, Rejection> {
         if self.if_available {
-            return Err(super::not_cached());
+            return Err(rejection::not_cached());
         }
         let pick = self.picking.pick(self.subset.as_ref())?;
         let destination = Arc::clone(&pick.destination);

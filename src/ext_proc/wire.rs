@@ -18,7 +18,8 @@ use envoy_types::pb::envoy::r#type::v3::HttpStatus;
 use envoy_types::pb::google::protobuf::{Struct, Value, value};
 
 use super::head::{self, Forged, RequestHead, ResponseFacts};
-use super::session::{BodyMode, BodyReply, Chunk, Event, Head, Modes, Rejection, Reply};
+use super::rejection::Rejection;
+use super::session::{BodyMode, BodyReply, Chunk, Event, Head, Modes, Reply};
 use crate::routing::subset::{Hint, HintItem};
 
 /// Carries the destination, as a header and in the metadata namespace [`METADATA_NAMESPACE`].
@@ -246,10 +247,12 @@ fn piece(chunk: Chunk) -> BodyResponse {
 }
 
 fn immediate(rejection: Rejection) -> ImmediateResponse {
-    let headers = rejection.reason.map(|reason| HeaderMutation {
-        set_headers: vec![set(DROPPED_REASON, reason.as_bytes())],
-        remove_headers: Vec::new(),
-    });
+    let reason = rejection.reason.map(|reason| set(DROPPED_REASON, reason.as_bytes()));
+    // A client that backs off by this header comes back when a scrape or two have passed.
+    let retry = (rejection.status == 429).then(|| set("retry-after", b"1"));
+    let set_headers: Vec<_> = reason.into_iter().chain(retry).collect();
+    let headers = (!set_headers.is_empty())
+        .then(|| HeaderMutation { set_headers, remove_headers: Vec::new() });
     ImmediateResponse {
         status: Some(HttpStatus { code: i32::from(rejection.status) }),
         headers,

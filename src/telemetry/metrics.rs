@@ -34,8 +34,7 @@ pub struct Metrics {
     registry: Registry,
     /// Requests that got an endpoint.
     pub picked: IntCounter,
-    /// Requests refused because the pool was empty.
-    pub refused_no_endpoints: IntCounter,
+    requests: IntCounterVec,
     /// Time of one decision, without waiting for the body.
     pub decision_seconds: Histogram,
     /// ext_proc streams that are open.
@@ -47,6 +46,8 @@ pub struct Metrics {
     /// Scrapes by result.
     pub scrapes: IntCounterVec,
     reloads: IntCounterVec,
+    manifest_loads: IntCounterVec,
+    manifests_rejected: IntGauge,
     saturation: Gauge,
     endpoints: IntGauge,
     /// One family per entry of [`ENDPOINT_GAUGES`].
@@ -83,7 +84,7 @@ impl Metrics {
             tokens: ["prompt", "completion", "cached"]
                 .map(|kind| tokens.with_label_values(&[kind])),
             picked: requests.with_label_values(&["picked"]),
-            refused_no_endpoints: requests.with_label_values(&["rejected-no-endpoints"]),
+            requests: requests.clone(),
             decision_seconds: Histogram::with_opts(decision.buckets(DECISION_BUCKETS.to_vec()))?,
             streams: IntGauge::new(
                 "plumbline_ext_proc_streams",
@@ -103,6 +104,17 @@ impl Metrics {
                     "Versions of the endpoints file, by result.",
                 ),
                 &["result"],
+            )?,
+            manifest_loads: IntCounterVec::new(
+                Opts::new(
+                    "plumbline_manifest_loads_total",
+                    "Versions of the manifests, by result; one bad document makes a version failed.",
+                ),
+                &["result"],
+            )?,
+            manifests_rejected: IntGauge::new(
+                "plumbline_manifests_rejected",
+                "Bad documents in the newest version of the manifests.",
             )?,
             saturation: Gauge::new(
                 "plumbline_pool_saturation",
@@ -126,6 +138,8 @@ impl Metrics {
             )?,
             registry,
         };
+        // Known from the start, so that a rate has a zero to begin at.
+        requests.with_label_values(&["rejected-no-endpoints"]);
         for family in [requests, responses, tokens] {
             metrics.registry.register(Box::new(family))?;
         }
@@ -141,9 +155,12 @@ impl Metrics {
         for result in ["ok", "failed"] {
             self.scrapes.with_label_values(&[result]);
             self.reloads.with_label_values(&[result]);
+            self.manifest_loads.with_label_values(&[result]);
         }
         register(Box::new(self.scrapes.clone()))?;
         register(Box::new(self.reloads.clone()))?;
+        register(Box::new(self.manifest_loads.clone()))?;
+        register(Box::new(self.manifests_rejected.clone()))?;
         register(Box::new(self.saturation.clone()))?;
         register(Box::new(self.endpoints.clone()))?;
         for family in &self.endpoint {
@@ -152,6 +169,11 @@ impl Metrics {
         register(Box::new(self.threshold.clone()))?;
         register(Box::new(self.generation.clone()))?;
         register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))
+    }
+
+    /// Counts a request that got an answer of ours; `details` is of a closed set.
+    pub fn refused(&self, details: &'static str) {
+        self.requests.with_label_values(&[details]).inc();
     }
 
     /// Adds up a response that was seen to its end.
@@ -187,10 +209,13 @@ impl Metrics {
 
     /// Brings the counters of the endpoints file up to these totals.
     pub fn mirror_discovery(&self, ok: u64, failed: u64) {
-        for (result, total) in [("ok", ok), ("failed", failed)] {
-            let counter = self.reloads.with_label_values(&[result]);
-            counter.inc_by(total.saturating_sub(counter.get()));
-        }
+        raise(&self.reloads, ok, failed);
+    }
+
+    /// Brings the counters of the manifests up to these totals, and the gauge to this number.
+    pub fn mirror_manifests(&self, ok: u64, failed: u64, rejected: usize) {
+        raise(&self.manifest_loads, ok, failed);
+        self.manifests_rejected.set(i64::try_from(rejected).unwrap_or(i64::MAX));
     }
 
     /// Series of endpoints that left vanish with the reset.
@@ -213,6 +238,14 @@ impl Metrics {
         }
         self.endpoints.set(i64::try_from(view.members.len()).unwrap_or(i64::MAX));
         self.saturation.set(saturation::pool_saturation(view.loads, &policy.thresholds));
+    }
+}
+
+/// Raises the counters of both results to totals that are counted elsewhere.
+fn raise(counters: &IntCounterVec, ok: u64, failed: u64) {
+    for (result, total) in [("ok", ok), ("failed", failed)] {
+        let counter = counters.with_label_values(&[result]);
+        counter.inc_by(total.saturating_sub(counter.get()));
     }
 }
 

@@ -23,7 +23,7 @@ const MAX_WALKS: usize = 8;
 
 /// A watched directory; device and inode, because another one may stand under the same path.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Stop {
+pub(super) struct Stop {
     directory: PathBuf,
     device: u64,
     inode: u64,
@@ -60,11 +60,11 @@ impl Trail {
         Self { watcher: None, laid: BTreeSet::new(), complaint: String::new() }
     }
 
-    /// Lays the watches where `path` leads now. What changes after this returns is signalled.
+    /// Lays the watches where `stops` leads now. What changes after this returns is signalled.
     ///
     /// `stirred`: something moved since the last call. Then all watches are laid afresh: one may have
     /// died with its directory although the new directory got the old inode number.
-    pub(super) fn follow(&mut self, path: &Path, stirred: bool) {
+    pub(super) fn follow(&mut self, stops: impl Fn() -> BTreeSet<Stop>, stirred: bool) {
         if self.watcher.is_none() {
             return;
         }
@@ -72,7 +72,7 @@ impl Trail {
             self.lay(BTreeSet::new());
         }
         for _ in 0..MAX_WALKS {
-            let stops = stops(path);
+            let stops = stops();
             // Nothing moved between the walk that led here and this one, so nothing can slip through.
             if stops == self.laid {
                 return;
@@ -121,7 +121,7 @@ fn matters(kind: &EventKind) -> bool {
 }
 
 /// Walks `path` as the kernel does and notes every directory whose entries decide where it leads.
-fn stops(path: &Path) -> BTreeSet<Stop> {
+pub(super) fn stops(path: &Path) -> BTreeSet<Stop> {
     let mut noted = BTreeSet::new();
     let mut at = PathBuf::from("/");
     let mut rest = Vec::new();
@@ -166,7 +166,7 @@ fn push(rest: &mut Vec<OsString>, path: &Path) {
     rest.extend(parts);
 }
 
-fn note(noted: &mut BTreeSet<Stop>, directory: &Path) {
+pub(super) fn note(noted: &mut BTreeSet<Stop>, directory: &Path) {
     if let Ok(metadata) = fs::metadata(directory) {
         let (device, inode) = (metadata.dev(), metadata.ino());
         noted.insert(Stop { directory: directory.to_owned(), device, inode });

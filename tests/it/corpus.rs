@@ -43,3 +43,9 @@ fn response_body() {
 fn session() {
     each("session", replay::session);
 }
+
+/// Mutant: the pending half of a surrogate pair dropped at the end of a piece.
+#[test]
+fn request_body() {
+    each("request_body", replay::request_body);
+}

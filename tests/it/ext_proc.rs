@@ -159,8 +159,8 @@ async fn a_repeated_end_changes_nothing() {
     script.request_body(b"b", true);
     script.response_headers(OK, true);
     assert_destination(&script.answer().await);
-    assert_eq!(script.answer().await, Heard::RequestPiece(b"a".to_vec(), false));
-    assert_eq!(script.answer().await, Heard::RequestPiece(b"b".to_vec(), true));
+    // Small pieces are joined while they are held.
+    assert_eq!(script.answer().await, Heard::RequestPiece(b"ab".to_vec(), true));
     assert_eq!(script.answer().await, Heard::ResponseHeaders, "and nothing for the repeated chunk");
     assert_eq!(picker.metric("plumbline_requests_total{result=\"picked\"}").await, 1);
     script.half_close();
@@ -430,6 +430,24 @@ async fn a_small_body_limit_leaves_responses_alone() {
     }
     assert_eq!(bytes, 1 << 20);
     drop(script);
+    at_rest(&picker).await;
+}
+
+/// U019: once response headers are passed on there is nothing left to refuse; what cannot be read then
+/// ends the stream with an error, which cuts the response instead of mixing another into it. Mutant:
+/// answering 413 in every phase.
+#[tokio::test]
+async fn nothing_is_refused_amid_a_response() {
+    let picker = picker(Plan { max_body: 1024, ..Plan::default() }).await;
+    let channel = connect(picker.grpc).await;
+    let mut script = Script::open(&channel).await;
+    script.request_headers(GET, true);
+    assert_destination(&script.answer().await);
+    script.response_headers(OK, false);
+    assert_eq!(script.answer().await, Heard::ResponseHeaders);
+    script.response_body(&vec![b'x'; 17 << 20], false);
+    let heard = script.hear().await;
+    assert!(matches!(heard, Some(Err(_))), "{heard:?}");
     at_rest(&picker).await;
 }
 

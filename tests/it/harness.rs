@@ -102,6 +102,7 @@ impl Plan {
         };
         Settings {
             source: Source::Static(list),
+            manifests: None,
             policy: config::policy(&Params::parse(&self.params()).expect("params"))
                 .expect("policy"),
             grpc: any,
@@ -125,6 +126,8 @@ impl Plan {
             format!("--secure-serving={secure}"),
             format!("--max-body-bytes={}", self.max_body),
             "--drain-timeout=0s".to_owned(),
+            // More data threads than the gateway has connections.
+            "--cores=4".to_owned(),
         ]
     }
 }

@@ -9,6 +9,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("units", &[]),
     ("endpoint", &["units"]),
     ("thresholds", &["units"]),
+    ("request", &["units"]),
     ("pool", &["endpoint", "units"]),
     ("response", &["units"]),
     // Core.
@@ -20,8 +21,10 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     // Adapters in.
     ("lifecycle", &[]),
     ("watched_file", &["units"]),
+    ("yaml", &[]),
+    ("manifests", &["routing", "watched_file", "yaml"]),
     ("config", &["endpoint", "policy", "routing", "thresholds", "units"]),
-    ("discovery", &["endpoint", "units", "watched_file"]),
+    ("discovery", &["endpoint", "units", "watched_file", "yaml"]),
     ("poller", &["endpoint", "lifecycle", "pool", "store", "telemetry", "units"]),
     // Adapters out.
     ("telemetry", &["endpoint", "policy", "pool", "response", "saturation", "thresholds", "units"]),
@@ -35,9 +38,11 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "discovery",
             "endpoint",
             "lifecycle",
+            "manifests",
             "policy",
             "poller",
             "pool",
+            "routing",
             "saturation",
             "store",
             "telemetry",
@@ -59,6 +64,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "discovery",
             "ext_proc",
             "lifecycle",
+            "manifests",
             "policy",
             "poller",
             "pool",
@@ -78,7 +84,9 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "discovery",
             "envoy",
             "ext_proc",
+            "manifests",
             "policy",
+            "routing",
             "sim",
             "telemetry",
             "units",
@@ -88,7 +96,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
 
 /// Vocabulary and core: no clock, no chance of their own, no I/O, no log, no lock.
 const PURE: &[&str] =
-    &["units", "endpoint", "thresholds", "pool", "response", "saturation", "routing"];
+    &["units", "endpoint", "thresholds", "pool", "request", "response", "saturation", "routing"];
 
 /// What purity forbids. `Instant` and `Duration` as values are fine.
 const IMPURE: &[&str] = &[

@@ -5,6 +5,7 @@
 
 mod discovery;
 mod metrics;
+mod request;
 mod response_usage;
 mod rewrite;
 mod routing;

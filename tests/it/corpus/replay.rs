@@ -6,6 +6,7 @@ use plumbline::discovery::document;
 use plumbline::ext_proc::session::{Action, Chunk, Event, Head, MAX_PIECE, Reply, Session};
 use plumbline::poller::engines::Engines;
 use plumbline::poller::reading::read_page;
+use plumbline::request::{Api, BodyReader, rewrite_model};
 use plumbline::response::{ResponseHead, ResponseReader, Restore};
 
 /// Any page is read without a panic, and what is read is finite and not negative.
@@ -92,5 +93,42 @@ pub fn session(data: &[u8]) {
             next += 1;
         }
         assert!(heads <= 1, "request headers answered twice");
+    }
+}
+
+/// The first byte chooses API and coding, the second where the body is cut: any body is read the same
+/// in one piece and in several, and a model that was found can be rewritten and is found again.
+pub fn request_body(data: &[u8]) {
+    const APIS: [Api; 8] = [
+        Api::Completions,
+        Api::Chat,
+        Api::Embeddings,
+        Api::Responses,
+        Api::Images,
+        Api::Messages,
+        Api::Generate,
+        Api::SglangGenerate,
+    ];
+    const CODINGS: [&str; 6] = ["", "gzip", "deflate", "zstd", "br", "zstd, gzip"];
+    let [choice, cut, body @ ..] = data else { return };
+    let api = APIS[usize::from(choice % 8)];
+    let coding = CODINGS[usize::from(choice / 8) % CODINGS.len()];
+    let read = |body: &[u8], size: usize| {
+        let mut reader = BodyReader::new(api, "", coding, 1 << 20);
+        body.chunks(size).for_each(|piece| reader.feed(piece));
+        reader.finish()
+    };
+    let whole = read(body, body.len().max(1));
+    let pieces = read(body, usize::from(*cut).max(1));
+    // How much a decoder hands on before it meets a fault depends on the cut.
+    if coding.is_empty() || pieces.is_ok() || whole.is_ok() {
+        assert_eq!(pieces, whole);
+    }
+    let Some(model) = whole.ok().and_then(|facts| facts.model) else { return };
+    let mut chunks: Vec<Vec<u8>> = body.chunks(7).map(<[u8]>::to_vec).collect();
+    assert_eq!(rewrite_model(&mut chunks, &model, "new"), coding.is_empty());
+    if coding.is_empty() {
+        let again = read(&chunks.concat(), 5).expect("only the name changed");
+        assert_eq!(again.model.map(|model| model.name).as_deref(), Some("new"));
     }
 }

@@ -53,7 +53,7 @@ async fn every_ending_gives_the_count_back() {
     assert!(line["details"].as_str().unwrap().contains("body-too-large"), "{line}");
 }
 
-/// A server that answers badly or not at all. Mutant: a guard that waits for response headers.
+/// U061: a server that answers badly or not at all. Mutant: a guard that waits for response headers.
 #[tokio::test]
 async fn a_failing_server_gives_the_count_back() {
     let world = World::start(Plan { sims: 1, ..Plan::default() }).await;

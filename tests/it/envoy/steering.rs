@@ -108,7 +108,7 @@ async fn tls_with_a_self_signed_certificate_works() {
     world.at_rest("TLS").await;
 }
 
-/// A killed server goes stale within the limit and gets nothing more; restarted, it comes back.
+/// U137: a killed server goes stale within the limit and gets nothing more; restarted, it comes back.
 /// Mutants: a failed scrape that refreshes the age; a loop that ends with its connection.
 #[tokio::test]
 async fn a_killed_endpoint_is_left_out_and_comes_back() {

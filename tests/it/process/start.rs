@@ -5,8 +5,8 @@ use std::net::TcpListener;
 use crate::harness::picker::{Picker, command};
 use crate::harness::{Plan, free_port, soon, wait_for};
 
-/// Not ready while the first scrape of a server that accepts and never answers is under way; ready
-/// when its limit has passed, with the server counted as full. Mutants: ready at once; waiting for a
+/// U140: not ready while the first scrape of a server that accepts and never answers is under way;
+/// ready when its limit has passed, with the server counted as full. Mutants: ready at once; waiting for a
 /// scrape that succeeds.
 #[tokio::test]
 async fn ready_when_every_first_scrape_was_tried() {

@@ -62,9 +62,10 @@ fn documents(input: &Value) -> Vec<Rewrite> {
         .collect()
 }
 
-/// The model of a body, `null` without one.
+/// The model of a body, `null` without one. The lone surrogate of one prompt is no text for serde.
 fn model(body: &str) -> Value {
-    serde_json::from_str::<Value>(body).unwrap()["model"].clone()
+    let body = body.replace(r"\ud800", r"\ufffd");
+    serde_json::from_str::<Value>(&body).unwrap()["model"].clone()
 }
 
 /// What was recorded, reduced to the model: a share per model where it was drawn.

@@ -1,6 +1,7 @@
 //! YAML or JSON text as a plain tree in which every value knows its line.
 //!
-//! Decides how scalars are told apart; knows no key of any document. Lines and columns count from 1.
+//! Decides how scalars are told apart and what a misspelt key may have meant; knows no key of any
+//! document. Lines and columns count from 1.
 
 use std::fmt;
 
@@ -9,16 +10,22 @@ use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
 
 /// A value and where it stands.
-pub(super) type Node = Spanned<Value>;
+pub type Node = Spanned<Value>;
 
 /// One YAML value. Tags and anchors are resolved by the reader.
 #[derive(Debug)]
-pub(super) enum Value {
+pub enum Value {
+    /// `null`, `~` or nothing.
     Null,
+    /// `true` or `false`; no document here has a use for which.
     Bool,
+    /// A number that is not whole, or larger than any document can mean.
     Float,
+    /// A whole number.
     Int(i128),
+    /// Text, quoted or plain.
     Text(String),
+    /// A sequence.
     List(Vec<Node>),
     /// In the order of the document; keys that are no text read as their spelling.
     Map(Vec<(Spanned<String>, Node)>),
@@ -26,7 +33,7 @@ pub(super) enum Value {
 
 impl Value {
     /// The kind of value, with its article, for error texts.
-    pub(super) fn kind(&self) -> &'static str {
+    pub fn kind(&self) -> &'static str {
         match self {
             Self::Null => "null",
             Self::Bool => "a boolean",
@@ -115,7 +122,10 @@ impl<'de> Visitor<'de> for ValueVisitor {
 ///
 /// The whole text must be well formed, what follows the first document too: a stray bracket at the
 /// end is more likely a torn file than a second document.
-pub(super) fn first_document(text: &str) -> Result<Option<(Node, bool)>, serde_saphyr::Error> {
+///
+/// # Errors
+/// The syntax error with its line and column.
+pub fn first_document(text: &str) -> Result<Option<(Node, bool)>, serde_saphyr::Error> {
     let options = serde_saphyr::options! {
         with_snippet: false,
         // A port that is written `08000` or `8_000` must arrive as written to be refused by name.
@@ -129,4 +139,32 @@ pub(super) fn first_document(text: &str) -> Result<Option<(Node, bool)>, serde_s
     let Some(first) = documents.next().transpose()? else { return Ok(None) };
     let another = documents.next().transpose()?.is_some_and(|_: Node| true);
     Ok(Some((first, another)))
+}
+
+/// The rule that a key outside `known` breaks, with a guess at the one that was meant.
+pub fn unknown(key: &str, known: &[&str]) -> String {
+    let key = key.to_ascii_lowercase();
+    let nearest = known.iter().map(|known| (distance(&key, known), known)).min();
+    let guess = match nearest {
+        // Further away than a third of its letters, a guess misleads more than it helps.
+        Some((distance, nearest)) if distance * 3 <= nearest.len() => {
+            format!(", did you mean {nearest:?}?")
+        }
+        _ => String::new(),
+    };
+    format!("is unknown{guess} (known: {})", known.join(", "))
+}
+
+/// Edit distance: letters to insert, delete or replace.
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.chars().count()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, y) in b.chars().enumerate() {
+            let replaced = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.chars().count()]
 }
