@@ -23,7 +23,7 @@ use crate::discovery::Discovery;
 use crate::discovery::file::{FileDiscovery, Reloads};
 use crate::discovery::static_list::StaticList;
 use crate::ext_proc::server::{self, Threads};
-use crate::ext_proc::{Picking, tls};
+use crate::ext_proc::{HeldBytes, Picking, tls};
 use crate::lifecycle::Lifecycle;
 use crate::manifests::{Loads, Manifests};
 use crate::policy::{Policy, PolicyWriter};
@@ -76,6 +76,8 @@ pub struct Settings {
     pub threads: Threads,
     /// Largest request body in bytes.
     pub max_body: usize,
+    /// Largest sum of held request bodies in bytes.
+    pub max_held: usize,
     /// Whether `/debug` answers other hosts.
     pub debug_remote: bool,
 }
@@ -168,6 +170,8 @@ impl App {
             policy: policy.clone(),
             metrics: Arc::clone(&metrics),
             max_body: settings.max_body,
+            held: HeldBytes::default(),
+            max_held: settings.max_held,
             linger: (settings.scrape_interval * 2).max(Duration::from_millis(250)),
         };
         let routes = Routes::new(picking.into_service())

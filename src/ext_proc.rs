@@ -5,6 +5,7 @@
 
 mod head;
 pub mod rejection;
+mod request_side;
 pub mod server;
 pub mod session;
 mod stream;
@@ -13,6 +14,7 @@ mod wire;
 
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use envoy_types::pb::envoy::service::ext_proc::v3::ProcessingRequest;
@@ -27,11 +29,14 @@ use tonic::{Request, Response, Status, Streaming};
 use crate::endpoint::Load;
 use crate::policy::PolicyReader;
 use crate::pool::PoolView;
+use crate::response::Restore;
 use crate::routing::subset::Subset;
 use crate::routing::{self, Refusal, Scratch};
 use crate::store::{InFlight, Store};
 use crate::telemetry::metrics::Metrics;
 use rejection::Rejection;
+use request_side::RequestSide;
+use session::Session;
 use stream::ProcessStream;
 
 /// Name under which gateways check the health of this service.
@@ -67,9 +72,34 @@ pub struct Picking {
     pub metrics: Arc<Metrics>,
     /// Largest request body in bytes.
     pub max_body: usize,
+    /// Bytes of all request bodies that are held, of every stream.
+    pub held: HeldBytes,
+    /// Largest sum of held bodies in bytes.
+    pub max_held: usize,
     /// How long a request stays counted whose end the gateway does not show: two scrapes, at least
     /// 250 ms.
     pub linger: Duration,
+}
+
+/// The sum of all held request bodies in bytes; cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct HeldBytes(Arc<AtomicUsize>);
+
+impl HeldBytes {
+    /// One request holds `new` bytes instead of `old`; answers the sum.
+    fn replace(&self, old: usize, new: usize) -> usize {
+        if old == new {
+            return self.now();
+        }
+        // Wraps: adding the difference of two sizes may be a subtraction.
+        let difference = new.wrapping_sub(old);
+        self.0.fetch_add(difference, Ordering::Relaxed).wrapping_add(difference)
+    }
+
+    /// The sum now.
+    pub fn now(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// Where a request goes, and the count that it holds there.
@@ -84,6 +114,18 @@ impl Picking {
         // A BUFFERED body is one message; the frame around it needs some room of its own.
         let limit = self.max_body.max(MIN_MESSAGE).saturating_add(64 << 10);
         ExternalProcessorServer::new(self).max_decoding_message_size(limit)
+    }
+
+    /// Reads what the complete request says and edits its model; see [`RequestSide::finish`].
+    fn understand(
+        &self,
+        request: &mut RequestSide,
+        session: &mut Session,
+    ) -> Result<Option<Restore>, Rejection> {
+        let policy = self.policy.load();
+        DESK.with_borrow_mut(|desk| {
+            request.finish(session, &policy.rewrites, &mut desk.rng, self.max_body)
+        })
     }
 
     /// One decision on the pool of this instant, among the endpoints that `subset` admits.

@@ -82,6 +82,9 @@ pub struct ServeArgs {
     /// Largest request body; over it the client gets 413.
     #[arg(long, value_name = "SIZE", default_value = "64Mi", value_parser = parse_bytes)]
     max_body_bytes: usize,
+    /// Largest sum of request bodies held at one time; over it clients get 429.
+    #[arg(long, value_name = "SIZE", default_value = "1Gi", value_parser = parse_bytes)]
+    max_held_bytes: usize,
     /// Let /debug answer other hosts than this one.
     #[arg(long, value_name = "BOOL", default_value_t = false, default_missing_value = "true",
           num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
@@ -159,6 +162,7 @@ impl ServeArgs {
             drain_timeout: self.drain_timeout,
             threads: self.threads(),
             max_body: self.max_body_bytes,
+            max_held: self.max_held_bytes,
             debug_remote: self.debug_remote,
         };
         Ok(Resolved { settings, warnings, left_out: findings.errors })

@@ -231,7 +231,10 @@ mod tests {
     #[test]
     fn paths_and_tunnels_are_seen() {
         let paths = head(&[("x-forwarded-path", "/c"), (":path", "/a"), ("x-original-path", "/b")]);
-        assert_eq!(paths.paths.each_ref().map(Option::as_deref), [Some("/a"), Some("/b"), Some("/c")]);
+        assert_eq!(
+            paths.paths.each_ref().map(Option::as_deref),
+            [Some("/a"), Some("/b"), Some("/c")]
+        );
         assert!(
             head(&[(":method", "CONNECT")]).upgrade && head(&[("Upgrade", "websocket")]).upgrade
         );

@@ -201,6 +201,11 @@ impl Session {
         }
     }
 
+    /// Whether request headers have come.
+    pub fn has_begun(&self) -> bool {
+        !matches!(self.request, Request::Start)
+    }
+
     /// Whether the request body is being collected for a decision.
     pub fn is_collecting(&self) -> bool {
         matches!(self.request, Request::Collecting)

@@ -17,9 +17,10 @@ use tonic::{Code, Status, Streaming};
 use super::Picking;
 use super::head::ResponseFacts;
 use super::rejection::{self, Rejection};
+use super::request_side::RequestSide;
 use super::session::{Action, Chunk, Event, Reply, Session};
 use super::wire::{self, Mutations};
-use crate::response::{ResponseHead, ResponseReader};
+use crate::response::{ResponseHead, ResponseReader, Restore};
 use crate::routing::subset::Subset;
 use crate::store::InFlight;
 
@@ -34,7 +35,11 @@ pub struct ProcessStream {
     actions: Vec<Action>,
     sent: Option<Sent>,
     subset: Option<Subset>,
-    if_available: bool,
+    request: RequestSide,
+    /// What a response says instead of the model that served.
+    restore: Option<Restore>,
+    /// Held bytes of this request that are in the sum of all.
+    accounted: usize,
     /// Reads the response while it passes; none before its headers.
     response: Option<ResponseReader>,
     closing: bool,
@@ -61,7 +66,9 @@ impl ProcessStream {
             actions: Vec::new(),
             sent: None,
             subset: None,
-            if_available: false,
+            request: RequestSide::default(),
+            restore: None,
+            accounted: 0,
             response: None,
             closing: false,
             failure: None,
@@ -75,10 +82,10 @@ impl ProcessStream {
         if !std::mem::replace(&mut self.declared, true) {
             self.session.declare(decoded.declared.unwrap_or_default(), decoded.silent);
         }
-        if let Some(head) = decoded.head {
+        if let Some(head) = decoded.head.filter(|_| !self.session.has_begun()) {
             let request_id = (!head.has_request_id).then(super::new_request_id);
             self.mutations = Mutations { forged: head.forged, request_id };
-            self.if_available = head.if_available;
+            self.request = RequestSide::new(head, self.picking.max_body);
         }
         if let Some(subset) = Subset::from_hint(&decoded.hint) {
             // Of several hints before the pick the newest counts; later ones concern nobody.
@@ -88,22 +95,58 @@ impl ProcessStream {
             self.move_guard(&served);
         }
         if let Some(facts) = decoded.response {
-            self.response.get_or_insert_with(|| reader(&facts));
+            let restore = self.restore.take();
+            self.response.get_or_insert_with(|| reader(&facts, restore));
         }
         if let Some(event) = decoded.event {
-            let event = self.read(event);
-            self.with_session(|session, actions| session.on(event, actions));
+            if event == Event::ResponseTrailers {
+                self.flush_response();
+            }
+            match self.read(event) {
+                Ok(event) => self.with_session(|session, actions| session.on(event, actions)),
+                Err(no) => self.with_session(|session, actions| session.refuse(no, actions)),
+            }
+            self.account();
         }
     }
 
     /// Lets the readers see a body on its way through.
-    fn read(&mut self, event: Event) -> Event {
-        match (event, self.response.as_mut()) {
-            (Event::ResponseBody(chunk), Some(reader)) => {
-                let bytes = reader.feed(chunk.bytes, chunk.end);
-                Event::ResponseBody(Chunk { bytes, end: chunk.end })
+    fn read(&mut self, event: Event) -> Result<Event, Rejection> {
+        match (&event, self.response.as_mut()) {
+            (Event::RequestBody(chunk), _) if self.session.is_collecting() => {
+                let limit = self.picking.max_body;
+                self.request.feed(&chunk.bytes).map_err(|error| rejection::body(&error, limit))?;
             }
-            (event, _) => event,
+            (Event::ResponseBody(_), Some(reader)) => {
+                let Event::ResponseBody(chunk) = event else { return Ok(event) };
+                let bytes = reader.feed(chunk.bytes, chunk.end);
+                return Ok(Event::ResponseBody(Chunk { bytes, end: chunk.end }));
+            }
+            _ => {}
+        }
+        Ok(event)
+    }
+
+    /// Trailers end a response: what a restored name may still be waiting for goes out before them.
+    fn flush_response(&mut self) {
+        let Some(reader) = &mut self.response else { return };
+        let bytes = reader.feed(Vec::new(), true);
+        if !bytes.is_empty() {
+            let rest = Event::ResponseBody(Chunk { bytes, end: false });
+            self.with_session(|session, actions| session.on(rest, actions));
+        }
+    }
+
+    /// Keeps the sum of all held bodies, and refuses the request that makes it too large.
+    fn account(&mut self) {
+        let held = self.session.held_bytes();
+        let total = self.picking.held.replace(self.accounted, held);
+        self.accounted = held;
+        if held > 0 && total > self.picking.max_held {
+            let no = rejection::held_too_much(self.picking.max_held);
+            self.with_session(|session, actions| session.refuse(no, actions));
+            self.picking.held.replace(held, 0);
+            self.accounted = 0;
         }
     }
 
@@ -142,10 +185,15 @@ impl ProcessStream {
     }
 
     fn pick(&mut self) -> Result<Arc<str>, Rejection> {
-        if self.if_available {
+        let restore = self.picking.understand(&mut self.request, &mut self.session)?;
+        if self.request.if_available() {
             return Err(rejection::not_cached());
         }
         let pick = self.picking.pick(self.subset.as_ref())?;
+        if restore.is_some() {
+            self.session.restore_responses();
+        }
+        self.restore = restore;
         let destination = Arc::clone(&pick.destination);
         self.sent = Some(Sent { destination: pick.destination, guard: pick.guard });
         Ok(destination)
@@ -189,13 +237,13 @@ impl ProcessStream {
     }
 }
 
-fn reader(facts: &ResponseFacts) -> ResponseReader {
+fn reader(facts: &ResponseFacts, restore: Option<Restore>) -> ResponseReader {
     let head = ResponseHead {
         content_type: facts.content_type.as_deref(),
         content_encoding: facts.content_encoding.as_deref(),
         status: facts.status,
     };
-    ResponseReader::new(head, None)
+    ResponseReader::new(head, restore)
 }
 
 impl Stream for ProcessStream {
@@ -228,6 +276,7 @@ impl Stream for ProcessStream {
 impl Drop for ProcessStream {
     fn drop(&mut self) {
         self.picking.metrics.streams.dec();
+        self.picking.held.replace(self.accounted, 0);
         let Some(sent) = self.sent.take() else { return };
         if self.session.sees_response_end() {
             return;

@@ -131,6 +131,12 @@ impl Api {
         !matches!(self, Self::Opaque | Self::CountTokens)
     }
 
+    /// Whether a rewrite may change the model: of every body that is read but SGLang's, which names
+    /// none.
+    pub fn is_rewritten(self) -> bool {
+        self.needs_model()
+    }
+
     /// Whether a request without a model is refused, unless a rewrite gives it one.
     pub fn needs_model(self) -> bool {
         self.is_read() && self != Self::SglangGenerate

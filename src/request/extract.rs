@@ -51,6 +51,7 @@ enum Element {
 #[derive(Debug)]
 pub(super) struct Extract {
     api: Api,
+    shape: Shape,
     root: Option<Kind>,
     /// The member of the root object that is being read.
     field: Field,
@@ -85,6 +86,7 @@ impl Extract {
     pub(super) fn new(api: Api) -> Self {
         Self {
             api,
+            shape: shape(api),
             root: None,
             field: Field::Other,
             text: false,
@@ -155,7 +157,7 @@ impl Extract {
         self.wrong = self.wrong & !bit | if self.field.allows(kind) { 0 } else { bit };
         match self.field {
             Field::Model => {
-                self.model = None;
+                // Without a name there is no model, wherever an earlier one stood.
                 self.name.clear();
                 self.name_start = at;
                 if kind == Kind::String {
@@ -188,7 +190,7 @@ impl Extract {
     fn begin_prompt(&mut self, kind: Kind) {
         (self.ids, self.element, self.elements) = (0, None, 0);
         self.begin_text(kind, PROMPT);
-        self.verdict = match (shape(self.api), kind) {
+        self.verdict = match (self.shape, kind) {
             (_, Kind::Null) => Verdict::Absent,
             (Shape::Any, _) => Verdict::Good,
             (Shape::Prompts | Shape::Text, Kind::String) => Verdict::Empty,
@@ -205,7 +207,7 @@ impl Extract {
         if self.verdict == Verdict::Empty {
             self.verdict = Verdict::Good;
         }
-        match shape(self.api) {
+        match self.shape {
             Shape::Prompts => {
                 let element = match kind {
                     Kind::String => Some(Element::Text),
@@ -229,7 +231,7 @@ impl Extract {
 
     fn bad_id(&mut self) {
         if self.verdict == Verdict::Good {
-            self.verdict = match shape(self.api) {
+            self.verdict = match self.shape {
                 Shape::Ids => Verdict::BadId(self.elements.saturating_sub(1)),
                 _ => Verdict::Wrong,
             };
@@ -310,7 +312,7 @@ impl Events for Extract {
                 };
                 if slot == PROMPT && depth == 2 && spot.in_array {
                     self.element(kind);
-                } else if slot == PROMPT && shape(self.api) == Shape::Turns {
+                } else if slot == PROMPT && self.shape == Shape::Turns {
                     self.within_turn(kind, spot);
                 } else if slot == PROMPT
                     && self.element == Some(Element::Ids)
@@ -330,7 +332,7 @@ impl Events for Extract {
         match self.field {
             Field::Limit(rank) if depth == 1 => self.limits[rank] = count,
             Field::Sampling(_) if depth == 2 && self.wanted => self.limits[0] = count,
-            Field::Prompt if matches!(shape(self.api), Shape::Prompts | Shape::Ids) => {
+            Field::Prompt if matches!(self.shape, Shape::Prompts | Shape::Ids) => {
                 if count.is_none_or(|id| id > u64::from(u32::MAX)) {
                     self.bad_id();
                 } else if depth > 1 {

@@ -74,11 +74,27 @@ enum State {
     After,
     InKey,
     InString,
-    Literal {
-        literal: &'static str,
-        next: usize,
-    },
+    /// So many bytes of a literal were read.
+    Literal(Literal, u8),
     Number(Digits),
+}
+
+/// What begins with a letter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Literal {
+    Null,
+    True,
+    False,
+}
+
+impl Literal {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::True => "true",
+            Self::False => "false",
+        }
+    }
 }
 
 /// Which part of a number was read last.
@@ -91,7 +107,7 @@ enum Digits {
     Fraction,
     Exponent,
     ExponentSign,
-    ExponentDigits,
+    ExponentMore,
 }
 
 /// The state between two pieces.
@@ -129,7 +145,7 @@ impl Scanner {
                 State::InString => self.string(piece, at, events)?,
                 State::InKey => self.key(piece, at, events)?,
                 State::Number(digits) => self.digits(digits, piece, at, events)?,
-                State::Literal { literal, next } => self.literal(literal, next, piece[at], at)?,
+                State::Literal(literal, read) => self.literal(literal, read, piece[at], at)?,
                 _ => {
                     if !matches!(piece[at], b' ' | b'\t' | b'\n' | b'\r') {
                         self.structure(piece[at], self.base + at as u64, events)?;
@@ -145,7 +161,7 @@ impl Scanner {
     /// The body is over: whether a whole value was read.
     pub(super) fn finish(&mut self, events: &mut impl Events) -> Result<(), Syntax> {
         if let State::Number(
-            Digits::Zero | Digits::Whole | Digits::Fraction | Digits::ExponentDigits,
+            Digits::Zero | Digits::Whole | Digits::Fraction | Digits::ExponentMore,
         ) = self.state
         {
             self.state = State::After;
@@ -154,6 +170,7 @@ impl Scanner {
         if self.state == State::After && self.depth == 0 { Ok(()) } else { Err(Syntax::Truncated) }
     }
 
+    #[inline]
     fn structure(&mut self, byte: u8, at: u64, events: &mut impl Events) -> Result<(), Syntax> {
         match self.state {
             State::Value { or_close: true } if byte == b']' => self.close(at, events),
@@ -181,9 +198,9 @@ impl Scanner {
         Ok(())
     }
 
+    #[inline]
     fn value(&mut self, byte: u8, at: u64, events: &mut impl Events) -> Result<(), Syntax> {
         let spot = Spot { depth: self.depth, in_array: self.in_array, at };
-        let literal = |literal| State::Literal { literal, next: 1 };
         let (kind, state) = match byte {
             b'"' => {
                 self.strings.begin();
@@ -194,9 +211,9 @@ impl Scanner {
                 events.value(if array { Kind::Array } else { Kind::Object }, spot);
                 return self.open(array);
             }
-            b'n' => (Kind::Null, literal("null")),
-            b't' => (Kind::Bool(true), literal("true")),
-            b'f' => (Kind::Bool(false), literal("false")),
+            b'n' => (Kind::Null, State::Literal(Literal::Null, 1)),
+            b't' => (Kind::Bool(true), State::Literal(Literal::True, 1)),
+            b'f' => (Kind::Bool(false), State::Literal(Literal::False, 1)),
             b'-' | b'0'..=b'9' => {
                 let negative = byte == b'-';
                 let digits = if negative { 0 } else { u64::from(byte - b'0') };
@@ -217,6 +234,7 @@ impl Scanner {
         Ok(())
     }
 
+    #[inline]
     fn open(&mut self, array: bool) -> Result<(), Syntax> {
         if self.depth == MAX_DEPTH {
             return Err(Syntax::TooDeep);
@@ -233,6 +251,7 @@ impl Scanner {
         Ok(())
     }
 
+    #[inline]
     fn close(&mut self, at: u64, events: &mut impl Events) {
         self.depth -= 1;
         self.in_array = self
@@ -243,6 +262,7 @@ impl Scanner {
         events.close(self.depth, at + 1);
     }
 
+    #[inline]
     fn string(
         &mut self,
         piece: &[u8],
@@ -259,7 +279,14 @@ impl Scanner {
         }
     }
 
+    #[inline]
     fn key(&mut self, piece: &[u8], at: usize, events: &mut impl Events) -> Result<usize, Syntax> {
+        // Nearly every key is whole, short and without escapes; those need no copy.
+        if let Some(key) = self.strings.whole_key(piece, at) {
+            self.state = State::Colon;
+            events.key(key, self.depth);
+            return Ok(at + key.len() + 1);
+        }
         match self.strings.read_key(piece, at)? {
             Text::Open => Ok(piece.len()),
             Text::Closed(next) => {
@@ -272,21 +299,37 @@ impl Scanner {
 
     fn literal(
         &mut self,
-        literal: &'static str,
-        next: usize,
+        literal: Literal,
+        read: u8,
         byte: u8,
         at: usize,
     ) -> Result<usize, Syntax> {
-        let due = literal.as_bytes()[next];
+        let text = literal.text();
+        let due = text.as_bytes()[usize::from(read)];
         if byte != due {
-            return Err(Syntax::Unexpected { byte, place: Place::Literal { literal, due } });
+            return Err(Syntax::Unexpected { byte, place: Place::Literal { literal: text, due } });
         }
-        let next = next + 1;
-        self.state =
-            if next == literal.len() { State::After } else { State::Literal { literal, next } };
+        let read = read + 1;
+        let over = usize::from(read) == text.len();
+        self.state = if over { State::After } else { State::Literal(literal, read) };
         Ok(at + 1)
     }
 
+    /// Takes the digits from `at` on, most of all there are in a list of token ids.
+    #[inline]
+    fn whole(&mut self, piece: &[u8], mut at: usize) -> usize {
+        let mut digits = self.number.digits;
+        while let Some(digit) =
+            piece.get(at).map(|byte| byte.wrapping_sub(b'0')).filter(|d| *d < 10)
+        {
+            digits = digits.saturating_mul(10).saturating_add(u64::from(digit));
+            at += 1;
+        }
+        self.number.digits = digits;
+        at
+    }
+
+    #[inline]
     fn digits(
         &mut self,
         mut part: Digits,
@@ -294,6 +337,9 @@ impl Scanner {
         mut at: usize,
         events: &mut impl Events,
     ) -> Result<usize, Syntax> {
+        if part == Digits::Whole {
+            at = self.whole(piece, at);
+        }
         while let Some(&byte) = piece.get(at) {
             part = match (part, byte) {
                 (Digits::Whole | Digits::Minus, b'0'..=b'9') => {
@@ -303,8 +349,8 @@ impl Scanner {
                     if part == Digits::Minus && byte == b'0' { Digits::Zero } else { Digits::Whole }
                 }
                 (Digits::Point | Digits::Fraction, b'0'..=b'9') => Digits::Fraction,
-                (Digits::Exponent | Digits::ExponentSign | Digits::ExponentDigits, b'0'..=b'9') => {
-                    Digits::ExponentDigits
+                (Digits::Exponent | Digits::ExponentSign | Digits::ExponentMore, b'0'..=b'9') => {
+                    Digits::ExponentMore
                 }
                 (Digits::Zero | Digits::Whole, b'.') => Digits::Point,
                 (Digits::Zero | Digits::Whole | Digits::Fraction, b'e' | b'E') => Digits::Exponent,

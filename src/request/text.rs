@@ -59,6 +59,17 @@ impl Strings {
         self.key.get(..self.key_length).unwrap_or_default()
     }
 
+    /// The key from `at` on, if nothing of it was read yet and it ends in this piece, plain and short.
+    #[inline]
+    pub(super) fn whole_key<'a>(&self, piece: &'a [u8], at: usize) -> Option<&'a [u8]> {
+        if self.key_length > 0 || self.escape != Escape::None || self.high != 0 {
+            return None;
+        }
+        let rest = &piece[at..];
+        let length = rest.iter().take(MAX_KEY).position(|byte| ends_run(*byte))?;
+        (rest[length] == b'"').then(|| &rest[..length])
+    }
+
     /// Like [`Self::read`], into the key.
     pub(super) fn read_key(&mut self, piece: &[u8], at: usize) -> Result<Text, Syntax> {
         let (mut key, mut length) = (self.key, self.key_length);
@@ -91,11 +102,9 @@ impl Strings {
                 continue;
             }
             let rest = &piece[at..];
-            let run = memchr2(b'"', b'\\', rest).unwrap_or(rest.len());
+            let run = run(rest);
             let text = &rest[..run];
-            // Without a branch, so that it is done many bytes at a time.
-            if text.iter().fold(false, |found, byte| found | (*byte < b' ')) {
-                let byte = *text.iter().find(|byte| **byte < b' ').unwrap_or(&0);
+            if let Some(&byte) = rest.get(run).filter(|byte| **byte < b' ') {
                 return unexpected(byte, "in string literal");
             }
             if run > 0 {
@@ -175,6 +184,29 @@ impl Strings {
             each(character.encode_utf8(&mut room).as_bytes());
         }
     }
+}
+
+/// Strings up to this long are not worth a call.
+const SHORT: usize = 24;
+
+/// Whether a byte ends a run of text: a quote, a backslash, or what may not stand in a string.
+#[inline]
+fn ends_run(byte: u8) -> bool {
+    byte < b' ' || byte == b'"' || byte == b'\\'
+}
+
+/// Bytes until one that ends a run, or to the end of the piece.
+#[inline]
+fn run(rest: &[u8]) -> usize {
+    if let Some(run) = rest.iter().take(SHORT).position(|byte| ends_run(*byte)) {
+        return run;
+    }
+    let run = memchr2(b'"', b'\\', rest).unwrap_or(rest.len());
+    // Without a branch, so that it is done many bytes at a time.
+    if rest[..run].iter().fold(false, |found, byte| found | (*byte < b' ')) {
+        return rest.iter().position(|byte| *byte < b' ').unwrap_or(run);
+    }
+    run
 }
 
 fn unexpected<T>(byte: u8, phrase: &'static str) -> Result<T, Syntax> {

@@ -11,7 +11,8 @@ use envoy_types::pb::envoy::extensions::filters::http::ext_proc::v3::processing_
 use crate::harness::script::{Heard, Script, connect};
 use crate::harness::{Picker, Plan, wait_for};
 
-const POST: &[(&str, &str)] = &[(":method", "POST"), (":path", "/v1/completions")];
+/// A path that no reader of bodies claims, so that any bytes pass.
+const POST: &[(&str, &str)] = &[(":method", "POST"), (":path", "/v1/audio/transcriptions")];
 const GET: &[(&str, &str)] = &[(":method", "GET"), (":path", "/v1/models")];
 const OK: &[(&str, &str)] = &[(":status", "200"), ("content-type", "application/json")];
 /// Nobody listens on these.

@@ -101,6 +101,7 @@ impl Plan {
             some => StaticList::parse(some).expect("endpoints"),
         };
         Settings {
+            max_held: 1 << 30,
             source: Source::Static(list),
             manifests: None,
             policy: config::policy(&Params::parse(&self.params()).expect("params"))

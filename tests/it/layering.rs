@@ -30,7 +30,17 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("telemetry", &["endpoint", "policy", "pool", "response", "saturation", "thresholds", "units"]),
     (
         "ext_proc",
-        &["endpoint", "policy", "pool", "response", "routing", "store", "telemetry", "units"],
+        &[
+            "endpoint",
+            "policy",
+            "pool",
+            "request",
+            "response",
+            "routing",
+            "store",
+            "telemetry",
+            "units",
+        ],
     ),
     (
         "admin",

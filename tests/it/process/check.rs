@@ -39,6 +39,8 @@ async fn every_threshold_has_a_value_and_a_source() {
             "scaleUpThreshold": built_in(json!(0.85)),
             "scaleDownBoundary": built_in(json!(0.7)),
         },
+        "rewrites": [],
+        "objectives": {},
         "errors": [],
         "warnings": [],
     });
