@@ -10,8 +10,9 @@ use serde_json::json;
 
 use super::serve::ServeArgs;
 use crate::admin::debug;
-use crate::app::Settings;
+use crate::app::{Security, Settings};
 use crate::discovery::document;
+use crate::ext_proc::tls;
 
 /// Shown under `--help`.
 pub const EXAMPLES: &str = "\
@@ -32,10 +33,10 @@ pub struct CheckArgs {
     #[command(flatten)]
     serve: ServeArgs,
     /// Format of the report.
-    #[arg(long, value_enum, default_value_t = Output::Text)]
+    #[arg(long, help_heading = "Report", value_enum, default_value_t = Output::Text)]
     output: Output,
     /// Exit with 2 when there are warnings.
-    #[arg(long)]
+    #[arg(long, help_heading = "Report")]
     strict: bool,
 }
 
@@ -72,6 +73,12 @@ fn examine(args: &ServeArgs) -> Report {
             report.warnings = resolved.warnings;
         }
         Err(errors) => report.errors = errors,
+    }
+    if let Some(Settings { security: Security::Files { folder, .. }, protocol, .. }) =
+        &report.settings
+        && let Err(error) = tls::from_folder(folder, protocol)
+    {
+        report.errors.push(format!("--cert-path: {:#}", anyhow::Error::from(error)));
     }
     if let Some(path) = args.endpoints_file() {
         match std::fs::read(path) {

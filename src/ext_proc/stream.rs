@@ -65,7 +65,7 @@ impl ProcessStream {
             self.session.declare(decoded.declared.unwrap_or_default(), decoded.silent);
         }
         if let Some(head) = decoded.head {
-            self.mutations = Mutations { forged: head.forged };
+            self.mutations = Mutations { forged: head.forged, ..Mutations::default() };
         }
         if let Some(served) = decoded.served {
             self.move_guard(&served);
@@ -105,6 +105,7 @@ impl ProcessStream {
     fn pick(&mut self) -> Result<Arc<str>, Rejection> {
         let pick = self.picking.pick()?;
         let destination = Arc::clone(&pick.destination);
+        self.mutations.scores = pick.scores;
         self.sent = Some(Sent { destination: pick.destination, guard: pick.guard });
         Ok(destination)
     }

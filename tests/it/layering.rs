@@ -24,7 +24,10 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("poller", &["endpoint", "lifecycle", "pool", "store", "telemetry", "units"]),
     // Adapters out.
     ("telemetry", &["endpoint", "policy", "pool", "saturation", "thresholds", "units"]),
-    ("ext_proc", &["endpoint", "policy", "pool", "routing", "store", "telemetry", "units"]),
+    (
+        "ext_proc",
+        &["endpoint", "policy", "pool", "routing", "store", "telemetry", "units", "watched_file"],
+    ),
     (
         "admin",
         &[
@@ -73,6 +76,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "envoy",
             "ext_proc",
             "policy",
+            "pool",
             "sim",
             "telemetry",
             "units",
