@@ -40,6 +40,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "store",
             "telemetry",
             "units",
+            "watched_file",
         ],
     ),
     (
@@ -94,6 +95,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "ext_proc",
             "manifests",
             "policy",
+            "pool",
             "routing",
             "sim",
             "telemetry",
