@@ -16,7 +16,10 @@ use plumbline::app::{Security, Settings, Source};
 use plumbline::config::{self, Params};
 use plumbline::discovery::static_list::StaticList;
 use plumbline::envoy::{self, Modes};
+use plumbline::ext_proc::Options;
 use plumbline::ext_proc::server::Threads;
+use plumbline::ext_proc::tls::Protocol;
+use plumbline::pool::PoolName;
 use plumbline::sim;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -110,6 +113,9 @@ impl Plan {
             grpc_health: any,
             admin: any,
             security: self.security.clone(),
+            protocol: Protocol::default(),
+            options: Options::default(),
+            pool: PoolName::default(),
             scrape_interval: Duration::from_millis(50),
             drain_timeout: Duration::ZERO,
             threads: Threads::Here,

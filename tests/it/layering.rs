@@ -40,6 +40,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "store",
             "telemetry",
             "units",
+            "watched_file",
         ],
     ),
     (
@@ -96,6 +97,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "ext_proc",
             "manifests",
             "policy",
+            "pool",
             "routing",
             "sim",
             "telemetry",
