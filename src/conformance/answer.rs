@@ -105,7 +105,7 @@ fn set_header(option: &HeaderValueOption) -> Value {
         extra.insert("field".to_owned(), "value".into());
         Value::String(header.value)
     } else {
-        text_or_hex(&header.raw_value)
+        text_or(&header.raw_value, "raw_hex")
     };
     let action = option.append_action();
     if action != HeaderAppendAction::AppendIfExistsOrAdd {
@@ -122,10 +122,11 @@ fn set_header(option: &HeaderValueOption) -> Value {
     Value::Array(told)
 }
 
-fn text_or_hex(bytes: &[u8]) -> Value {
+/// Text, or under `name` the hex digits of what is none.
+fn text_or(bytes: &[u8], name: &str) -> Value {
     match std::str::from_utf8(bytes) {
         Ok(text) => Value::String(text.to_owned()),
-        Err(_) => json!({ "hex": hex(bytes) }),
+        Err(_) => json!({ name: hex(bytes) }),
     }
 }
 
@@ -155,7 +156,7 @@ fn immediate(response: &ImmediateResponse) -> Value {
     let set = mutation(response.headers.as_ref()).remove("set").unwrap_or_else(|| json!([]));
     let mut told = json!({
         "status": response.status.as_ref().map_or(0, |status| status.code),
-        "body": text_or_hex(&response.body),
+        "body": text_or(&response.body, "hex"),
         "headers": set,
         "details": response.details,
     });

@@ -116,10 +116,7 @@ impl Case {
 ///
 /// # Errors
 /// What is wrong with them.
-pub fn playable(
-    kind: &Kind,
-    endpoint: &str,
-) -> Result<(Vec<Step>, Vec<Expectation>), String> {
+pub fn playable(kind: &Kind, endpoint: &str) -> Result<(Vec<Step>, Vec<Expectation>), String> {
     let Kind::Dialog { request, expect } = kind else { return Ok((Vec::new(), Vec::new())) };
     let named = |value: &Value| -> Result<Value, String> {
         serde_json::from_str(&value.to_string().replace(ENDPOINT, endpoint))

@@ -258,7 +258,8 @@ mod tests {
     /// Mutants: a form read as another; an unknown step skipped.
     #[test]
     fn forms_of_bodies_and_of_errors() {
-        let form = json!({ "concat": [{ "text": "a" }, { "repeat": ["xy", 2] }, { "hex": "00fF" }] });
+        let form =
+            json!({ "concat": [{ "text": "a" }, { "repeat": ["xy", 2] }, { "hex": "00fF" }] });
         assert_eq!(body(&form).unwrap(), b"axyxy\x00\xff");
         assert_eq!(said(json!({ "empty": true })).request, None);
         let Some(Request::RequestHeaders(head)) = said(json!({ "request_headers": null })).request

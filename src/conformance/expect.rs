@@ -21,8 +21,15 @@ const DESTINATION: &str = "x-gateway-destination-endpoint";
 /// Envoy's codec buffers are cut here, and so is every known picker's piece.
 const MAX_PIECE: usize = 64 << 10;
 /// Headers of one connection, which nobody may copy to another.
-const HOP_BY_HOP: [&str; 7] =
-    ["connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"];
+const HOP_BY_HOP: [&str; 7] = [
+    "connection",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
 
 /// One thing that must come.
 #[derive(Debug, Clone, PartialEq)]
@@ -92,11 +99,13 @@ impl Expectation {
             .find(|(key, _)| !matches!(key.as_str(), "by" | "end_of_stream"))
             .ok_or("expects nothing")?;
         let what = match name.as_str() {
-            "request_headers" => What::Destination(match (value.get("destination"), value.get("not")) {
-                (Some(Value::String(address)), _) => Wanted::Is(address.clone()),
-                (_, Some(Value::String(address))) => Wanted::Not(address.clone()),
-                _ => Wanted::Any,
-            }),
+            "request_headers" => {
+                What::Destination(match (value.get("destination"), value.get("not")) {
+                    (Some(Value::String(address)), _) => Wanted::Is(address.clone()),
+                    (_, Some(Value::String(address))) => Wanted::Not(address.clone()),
+                    _ => Wanted::Any,
+                })
+            }
             "response_headers" => {
                 let names = value.get("sets_none_of").and_then(Value::as_array);
                 let names = names.into_iter().flatten().filter_map(Value::as_str);
@@ -191,15 +200,15 @@ fn judge(
             let set = set_names(message);
             !names.iter().any(|name| set.iter().any(|set| set.eq_ignore_ascii_case(name)))
         }
-        (What::Body { name, bytes, end }, Response::RequestBody(part)) if name == "request_body" => {
-            return judge_piece(part, bytes, *end, so_far)
-                .ok_or_else(|| next.text.clone());
+        (What::Body { name, bytes, end }, Response::RequestBody(part))
+            if name == "request_body" =>
+        {
+            return judge_piece(part, bytes, *end, so_far).ok_or_else(|| next.text.clone());
         }
         (What::Body { name, bytes, end }, Response::ResponseBody(part))
             if name == "response_body" =>
         {
-            return judge_piece(part, bytes, *end, so_far)
-                .ok_or_else(|| next.text.clone());
+            return judge_piece(part, bytes, *end, so_far).ok_or_else(|| next.text.clone());
         }
         (What::Plain(name), Response::RequestTrailers(_)) => name == "request_trailers",
         (What::Plain(name), Response::ResponseTrailers(_)) => name == "response_trailers",
@@ -226,12 +235,7 @@ fn judge_end(next: Option<&Expectation>, code: Code) -> Result<bool, String> {
 }
 
 /// `None` when the piece is none of this body. An end may stand on an empty piece of its own.
-fn judge_piece(
-    part: &BodyResponse,
-    bytes: &[u8],
-    end: bool,
-    so_far: &mut Vec<u8>,
-) -> Option<bool> {
+fn judge_piece(part: &BodyResponse, bytes: &[u8], end: bool, so_far: &mut Vec<u8>) -> Option<bool> {
     let mutation = part.response.as_ref()?.body_mutation.as_ref()?.mutation.as_ref()?;
     let Mutation::StreamedResponse(piece) = mutation else { return None };
     so_far.extend(&piece.body);
@@ -257,7 +261,8 @@ fn always(message: &ProcessingResponse) -> Result<(), String> {
         return Err(format!("a destination of the form ip:port[,ip:port], not {list:?}"));
     }
     let set = set_names(message);
-    if let Some(name) = set.iter().find(|name| HOP_BY_HOP.iter().any(|h| name.eq_ignore_ascii_case(h)))
+    if let Some(name) =
+        set.iter().find(|name| HOP_BY_HOP.iter().any(|h| name.eq_ignore_ascii_case(h)))
     {
         return Err(format!("no hop-by-hop header set: {name}"));
     }

@@ -8,9 +8,9 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tonic::Code;
 use tonic::transport::Channel;
+use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
-use tonic_health::pb::HealthCheckRequest;
 
 use super::cases::{Case, ENDPOINT, Kind, Pool, playable};
 use super::dialog::{self, Step};
