@@ -263,15 +263,17 @@ fn recut(answers: &[Answer], response: &[Value]) -> Vec<Answer> {
         for piece in pieces() {
             assert!(piece.body.len() <= 62_000, "a piece of {} bytes", piece.body.len());
         }
+        // An end before the last piece is a fault that a new cut would hide.
+        let ends_early = pieces().rev().skip(1).any(|piece| piece.end_of_stream);
         let total: usize = pieces().map(|piece| piece.body.len()).sum();
-        let Some(lengths) =
-            lengths.filter(|lengths| !lengths.is_empty() && lengths.iter().sum::<usize>() == total)
-        else {
+        let Some(lengths) = lengths.filter(|lengths| {
+            !ends_early && !lengths.is_empty() && lengths.iter().sum::<usize>() == total
+        }) else {
             cut.extend(run.iter().cloned());
             continue;
         };
         let bytes: Vec<u8> = pieces().flat_map(|piece| piece.body.iter().copied()).collect();
-        let end = pieces().last().is_some_and(|piece| piece.end_of_stream);
+        let end = pieces().next_back().is_some_and(|piece| piece.end_of_stream);
         let mut rest = &bytes[..];
         for (index, length) in lengths.iter().enumerate() {
             let (body, after) = rest.split_at(*length);
