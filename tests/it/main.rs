@@ -4,6 +4,7 @@
 mod corpus;
 mod demo;
 mod envoy;
+mod examples;
 mod exposition;
 mod ext_proc;
 mod harness;
