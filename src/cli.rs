@@ -5,6 +5,7 @@
 //! that is given twice counts.
 
 pub mod check;
+pub mod conformance;
 pub mod demo;
 pub mod serve;
 pub mod sim;
@@ -43,6 +44,9 @@ enum Command {
     /// Validate a configuration without starting.
     #[command(after_help = check::EXAMPLES, args_override_self = true)]
     Check(check::CheckArgs),
+    /// Try an endpoint picker: the protocol cases, a verdict for each.
+    #[command(after_help = conformance::EXAMPLES)]
+    Conformance(conformance::ConformanceArgs),
     /// Show it all on this machine: simulated model servers, Envoy, traffic, a verdict.
     #[command(after_help = demo::EXAMPLES)]
     Demo(demo::DemoArgs),
@@ -60,6 +64,7 @@ impl Cli {
             None => serve::run(self.serve).await,
             Some(Command::Serve(args)) => serve::run(args).await,
             Some(Command::Check(args)) => check::run(&args),
+            Some(Command::Conformance(args)) => conformance::run(&args).await,
             Some(Command::Demo(args)) => demo::run(args).await,
             Some(Command::Sim(args)) => sim::run(&args).await.map(|()| ExitCode::SUCCESS),
         }
