@@ -271,7 +271,7 @@ fn recut(answers: &[Answer], response: &[Value]) -> Vec<Answer> {
             continue;
         };
         let bytes: Vec<u8> = pieces().flat_map(|piece| piece.body.iter().copied()).collect();
-        let end = pieces().last().is_some_and(|piece| piece.end_of_stream);
+        let end = pieces().next_back().is_some_and(|piece| piece.end_of_stream);
         let mut rest = &bytes[..];
         for (index, length) in lengths.iter().enumerate() {
             let (body, after) = rest.split_at(*length);
