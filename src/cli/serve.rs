@@ -176,3 +176,6 @@ pub(super) async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         () = signals => anyhow::bail!("a second signal: exiting without waiting for requests"),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 //! The certificate of the ext_proc port: given files, or self-signed for gateways that do not verify.
 //!
 //! Decides ALPN and that no session is resumed: a connection that begins after a new certificate is in
-//! force has seen it. Versions and suites are [`protocol`]'s, new pairs are [`renewal`]'s. Nothing is
+//! force has seen it. Versions and suites are `protocol`'s, new pairs are `renewal`'s. Nothing is
 //! written to disk.
 
 mod protocol;

@@ -5,6 +5,7 @@ mod conformance;
 mod corpus;
 mod demo;
 mod envoy;
+mod examples;
 mod exposition;
 mod ext_proc;
 mod golden;
