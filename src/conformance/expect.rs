@@ -332,3 +332,49 @@ fn metadata_destination(message: &ProcessingResponse) -> Option<String> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use envoy_types::pb::envoy::service::ext_proc::v3::{
+        BodyMutation, CommonResponse, StreamedBodyResponse,
+    };
+    use serde_json::json;
+
+    use super::*;
+
+    fn piece(after: usize, body: &str, end_of_stream: bool) -> Answer {
+        let body = body.as_bytes().to_vec();
+        let piece = StreamedBodyResponse { body, end_of_stream, ..Default::default() };
+        let mutation = Some(Mutation::StreamedResponse(piece));
+        let common =
+            CommonResponse { body_mutation: Some(BodyMutation { mutation }), ..Default::default() };
+        let response = Some(Response::RequestBody(BodyResponse { response: Some(common) }));
+        let message = Box::new(ProcessingResponse { response, ..Default::default() });
+        Answer { after, said: Said::Message(message) }
+    }
+
+    /// How many are met, and whether something is wrong.
+    fn verdict(answers: &[Answer]) -> (usize, bool) {
+        let body = json!({ "by": 1, "request_body": "abc", "end_of_stream": true });
+        let expected = [Expectation::read(&body).unwrap()];
+        let progress = compare(&expected, answers);
+        (progress.met, progress.fault.is_some())
+    }
+
+    /// Mutants: a piece compared alone; an early, a missing or a second end taken; a late answer taken.
+    #[test]
+    fn a_body_comes_in_any_pieces_and_ends_once() {
+        assert_eq!(verdict(&[piece(1, "abc", true)]), (1, false));
+        assert_eq!(verdict(&[piece(0, "a", false), piece(1, "bc", true)]), (1, false));
+        assert_eq!(verdict(&[piece(1, "abc", false), piece(1, "", true)]), (1, false));
+        assert_eq!(verdict(&[piece(1, "abc", false)]), (0, false), "its end is still to come");
+        assert_eq!(verdict(&[piece(1, "ab", true)]), (0, true));
+        assert_eq!(verdict(&[piece(1, "abX", true)]), (0, true));
+        assert_eq!(verdict(&[piece(2, "abc", true)]), (0, true), "too late");
+        assert_eq!(verdict(&[piece(1, "abc", true), piece(1, "abc", true)]), (1, true));
+        let end = |code| Answer { after: 1, said: Said::End { code, message: String::new() } };
+        assert_eq!(verdict(&[end(Code::Ok)]), (0, true));
+        assert_eq!(verdict(&[piece(1, "abc", true), end(Code::Ok)]), (1, false));
+        assert_eq!(verdict(&[piece(1, "abc", true), end(Code::Internal)]), (1, true));
+    }
+}
