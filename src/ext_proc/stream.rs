@@ -119,7 +119,8 @@ impl ProcessStream {
             }
             (Event::ResponseBody(_), Some(reader)) => {
                 let Event::ResponseBody(chunk) = event else { return Ok(event) };
-                let bytes = reader.feed(chunk.bytes, chunk.end);
+                let last = chunk.end || self.session.shows_response_once();
+                let bytes = reader.feed(chunk.bytes, last);
                 return Ok(Event::ResponseBody(Chunk { bytes, end: chunk.end }));
             }
             _ => {}
@@ -129,9 +130,13 @@ impl ProcessStream {
 
     /// Trailers end a response: what a restored name may still be waiting for goes out before them.
     fn flush_response(&mut self) {
-        let Some(reader) = &mut self.response else { return };
+        let Some(reader) = self.response.as_mut().filter(|_| !self.session.shows_response_once())
+        else {
+            return;
+        };
         let bytes = reader.feed(Vec::new(), true);
-        if !bytes.is_empty() {
+        // Where each chunk has one answer, the rest of a string that never ended has no place any more.
+        if !bytes.is_empty() && self.session.adds_to_responses() {
             let rest = Event::ResponseBody(Chunk { bytes, end: false });
             self.with_session(|session, actions| session.on(rest, actions));
         }

@@ -1,5 +1,7 @@
 //! Scripted exchanges, and a property against the order that Envoy 1.40 accepts.
 
+mod order;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -54,7 +56,8 @@ fn short(reply: &Reply) -> String {
         Reply::RequestTrailers => "RT".into(),
         Reply::ResponseHeaders => "SH".into(),
         Reply::ResponsePiece(c) => format!("SP {}", piece(c)),
-        Reply::ResponseBody(_) => "SB".into(),
+        Reply::ResponseBody(Edit::Keep) => "SB".into(),
+        Reply::ResponseBody(edit) => format!("SB {edit:?}"),
         Reply::ResponseTrailers => "ST".into(),
         Reply::Immediate(r) => format!("immediate {}", r.status),
     }
