@@ -205,9 +205,9 @@ impl Session {
         self.held_bytes
     }
 
-    /// Refuses the request, whatever was held of it.
+    /// Refuses the request, whatever was held of it, for a reason that only the driver knows.
     pub fn refuse(&mut self, rejection: Rejection, actions: &mut Vec<Action>) {
-        if !self.closed {
+        if !self.closed && !self.silent {
             self.reject(rejection, actions);
         }
     }
@@ -280,24 +280,10 @@ impl Session {
         matches!(self.request, Request::Passing | Request::Done) && !self.closed
     }
 
-    /// Request headers came without a header map.
-    pub fn no_header_map(&mut self, actions: &mut Vec<Action>) {
-        if !self.closed && !self.silent {
-            self.reject(rejection::no_header_map(), actions);
-        }
-    }
-
     /// A fault of ours, before the request has gone anywhere.
     pub fn fault(&mut self, actions: &mut Vec<Action>) {
         self.closed = false;
         self.reject(rejection::fault(), actions);
-    }
-
-    /// A message was too large to be read: the request is refused as one whose body is too large.
-    pub fn too_large(&mut self, actions: &mut Vec<Action>) {
-        if !self.closed {
-            self.reject(rejection::too_large(self.max_body), actions);
-        }
     }
 
     /// The answer to [`Action::Pick`]: where the request goes, or why nowhere. Too late, when the gateway

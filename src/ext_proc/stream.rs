@@ -77,7 +77,8 @@ impl ProcessStream {
 
     fn on_message(&mut self, message: ProcessingRequest) {
         let Ok(decoded) = wire::decode(message) else {
-            return self.with_session(|session, actions| session.no_header_map(actions));
+            let no = rejection::no_header_map();
+            return self.with_session(|session, actions| session.refuse(no, actions));
         };
         if !std::mem::replace(&mut self.declared, true) {
             self.session.declare(decoded.declared.unwrap_or_default(), decoded.silent);
@@ -220,7 +221,8 @@ impl ProcessStream {
     /// second must not look like a clean end: the gateway would forward an empty body.
     fn on_broken(&mut self, status: Status) {
         if status.code() == Code::OutOfRange && !self.session.is_dispatched() {
-            self.with_session(|session, actions| session.too_large(actions));
+            let no = rejection::too_large(self.picking.max_body);
+            self.with_session(|session, actions| session.refuse(no, actions));
         } else {
             self.closing = true;
             self.failure = Some(status);

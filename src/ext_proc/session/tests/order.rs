@@ -366,7 +366,15 @@ fn any_exchange() -> impl Strategy<Value = Exchange> {
     ];
     let chance = (prop::bool::weighted(0.2), prop::bool::weighted(0.8), any::<bool>());
     (any_mode(), any_mode(), any_body(), any_body(), chance, 0_usize..6, fate).prop_map(
-        |(request_mode, response_mode, request, response, (upgrade, picked, repeated), early, fate)| {
+        |(
+            request_mode,
+            response_mode,
+            request,
+            response,
+            (upgrade, picked, repeated),
+            early,
+            fate,
+        )| {
             // A tunnel has no end to buffer for.
             let streams = matches!(request_mode, BodyMode::FullDuplex | BodyMode::Streamed);
             let upgrade = upgrade && streams && request.is_some();
