@@ -39,7 +39,7 @@ fn server() -> Backend {
 }
 
 /// The server gets the new name, the client sees its own, and every length is right. Mutants: no
-/// content-length beside a BUFFERED body (Envoy answers 500), a wrong one, one in a STREAMED answer;
+/// content-length beside a BUFFERED body (Envoy answers 500), or a wrong one;
 /// names restored in some modes only.
 #[tokio::test]
 async fn a_rewrite_passes_in_every_mode_that_shows_a_whole_body() {
