@@ -5,6 +5,7 @@ mod order;
 use proptest::prelude::*;
 
 use super::*;
+use crate::fixed_seed;
 
 const HEAD: Event = Event::RequestHeaders(Head { end: false, upgrade: false });
 
@@ -206,7 +207,7 @@ fn any_event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    #![proptest_config(crate::fixed_seed())]
+    #![proptest_config(fixed_seed())]
 
     /// Whatever comes in whatever order: request headers are answered at most once and before any
     /// request body, nothing of the request follows its end, nothing follows a close, and pieces stay

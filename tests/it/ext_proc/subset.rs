@@ -136,10 +136,10 @@ async fn the_newest_hint_before_the_pick_counts() {
 
 async fn in_flight(picker: &Picker) -> Vec<u64> {
     let pool = picker.pool().await;
-    let of = |member: &&str| {
-        pool.iter().find(|e| e["address"] == **member).expect("a member")["in_flight"].clone()
+    let of = |member: &str| {
+        pool.iter().find(|e| e["address"] == *member).expect("a member")["in_flight"].clone()
     };
-    MEMBERS.iter().map(|member| of(&member).as_u64().expect("a count")).collect()
+    MEMBERS.iter().map(|member| of(member).as_u64().expect("a count")).collect()
 }
 
 async fn counted(picker: &Picker, expected: [u64; 4]) {

@@ -385,7 +385,7 @@ fn any_exchange() -> impl Strategy<Value = Exchange> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: crate::fixed_seed().cases * 8, ..crate::fixed_seed() })]
+    #![proptest_config(ProptestConfig { cases: fixed_seed().cases * 8, ..fixed_seed() })]
 
     /// In every mode of both directions, with trailers, local replies during a hold, early answers,
     /// repeated ends and aborts: each message that needs an answer gets exactly one, in order and before
