@@ -52,5 +52,5 @@ fuzz: | setup ## fuzz each reader for FUZZ_SECONDS (60), then more property case
 soak: $(ENVOY) ## 10,000 open streams, then every break scenario of the demo under load, SOAK (5m) each
 	PLUMBLINE_OPEN_STREAMS=10000 cargo test --locked --test it thousands_of_streams
 	cargo build --locked --release
-	for fault in none kill-endpoint kill-plumbline saturate; do \
-	  target/release/plumbline demo --duration $${SOAK:-5m} --break $$fault || exit 1; done
+	for fault in "" "--break kill-endpoint" "--break kill-plumbline" "--break saturate"; do \
+	  target/release/plumbline demo --duration $${SOAK:-5m} $$fault || exit 1; done

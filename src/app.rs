@@ -16,6 +16,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tokio_rustls::TlsAcceptor;
 use tonic::service::Routes;
 
 use crate::admin::{self, Admin, health};
@@ -23,11 +24,12 @@ use crate::discovery::Discovery;
 use crate::discovery::file::{FileDiscovery, Reloads};
 use crate::discovery::static_list::StaticList;
 use crate::ext_proc::server::{self, Threads};
-use crate::ext_proc::{Picking, tls};
+use crate::ext_proc::{Options, Picking, tls};
 use crate::lifecycle::Lifecycle;
 use crate::manifests::{Loads, Manifests};
 use crate::policy::{Policy, PolicyWriter};
 use crate::poller::{Poller, Scrapes};
+use crate::pool::PoolName;
 use crate::store::{HeldBytes, Store};
 use crate::telemetry::metrics::Metrics;
 
@@ -47,8 +49,13 @@ pub enum Security {
     Plaintext,
     /// A certificate made at start.
     SelfSigned,
-    /// `tls.crt` and `tls.key` in this folder.
-    Files(PathBuf),
+    /// `tls.crt` and `tls.key` in a folder.
+    Files {
+        /// The folder.
+        folder: PathBuf,
+        /// Whether a new pair there is taken over while we serve.
+        reload: bool,
+    },
 }
 
 /// Everything that a start needs, already validated.
@@ -68,6 +75,12 @@ pub struct Settings {
     pub admin: SocketAddr,
     /// How the ext_proc port is secured.
     pub security: Security,
+    /// TLS versions and cipher suites of the ext_proc port.
+    pub protocol: tls::Protocol,
+    /// Switches and limits of the ext_proc service.
+    pub options: Options,
+    /// The pool's name in a cluster.
+    pub pool: PoolName,
     /// Time between two scrapes of one endpoint.
     pub scrape_interval: Duration,
     /// How long new requests are still taken after the drain began.
@@ -117,17 +130,13 @@ impl App {
         let grpc = bind(settings.grpc, "ext_proc").await?;
         let grpc_health = bind(settings.grpc_health, "health").await?;
         let admin_listener = bind(settings.admin, "admin").await?;
-        let tls = match &settings.security {
-            Security::Plaintext => None,
-            Security::SelfSigned => Some(tls::acceptor(None)?),
-            Security::Files(folder) => Some(tls::acceptor(Some(folder))?),
-        };
+        let (tls, renewal) = secured(&settings.security, &settings.protocol)?;
         let addresses = Addresses {
             grpc: grpc.local_addr()?,
             grpc_health: grpc_health.local_addr()?,
             admin: admin_listener.local_addr()?,
         };
-        announce(&settings.policy, &addresses);
+        announce(&settings.policy, &settings.pool, &addresses);
 
         let lifecycle = Lifecycle::default();
         let metrics = Arc::new(Metrics::new()?);
@@ -165,6 +174,13 @@ impl App {
             stopped_rest.clone(),
         );
 
+        if let Some(renewal) = renewal {
+            let renewal = renewal.run(Arc::clone(&metrics), stopped_rest.clone());
+            rest.spawn(async move {
+                renewal.await;
+                Ok(())
+            });
+        }
         let held = HeldBytes::default();
         let picking = Picking {
             store: store.clone(),
@@ -173,6 +189,7 @@ impl App {
             max_body: settings.max_body,
             held: held.clone(),
             max_held: settings.max_held,
+            options: settings.options,
             linger: (settings.scrape_interval * 2).max(Duration::from_millis(250)),
         };
         let routes = Routes::new(picking.into_service())
@@ -261,6 +278,21 @@ async fn bind(address: SocketAddr, part: &str) -> Result<TcpListener> {
     TcpListener::bind(address).await.with_context(|| format!("binding {address} for {part}"))
 }
 
+/// What accepts TLS, and what renews its certificate.
+fn secured(
+    security: &Security,
+    protocol: &tls::Protocol,
+) -> Result<(Option<TlsAcceptor>, Option<tls::Renewal>)> {
+    Ok(match security {
+        Security::Plaintext => (None, None),
+        Security::SelfSigned => (Some(tls::self_signed(protocol)?), None),
+        Security::Files { folder, reload } => {
+            let (acceptor, renewal) = tls::from_folder(folder, protocol)?;
+            (Some(acceptor), reload.then_some(renewal))
+        }
+    })
+}
+
 fn spawn_discovery(
     rest: &mut JoinSet<Result<()>>,
     (source, reloads): (Source, Arc<Reloads>),
@@ -301,11 +333,12 @@ fn spawn_policy_feed(
 }
 
 /// Operators look for these lines after every start.
-fn announce(policy: &Policy, addresses: &Addresses) {
+fn announce(policy: &Policy, pool: &PoolName, addresses: &Addresses) {
     for (name, number, source) in policy.table() {
         tracing::info!(name, value = %number, source = source.name(), "threshold");
     }
     tracing::info!(
+        %pool,
         grpc = %addresses.grpc,
         grpc_health = %addresses.grpc_health,
         admin = %addresses.admin,

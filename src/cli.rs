@@ -1,9 +1,11 @@
 //! The command line: one file a sub-command, `serve` without one.
 //!
 //! Decides flags and exit codes; what a command does is decided by what it calls. Flags read as the Go
-//! picker's do: `--v=3`, `-v 2`, `--secure-serving=false`, durations such as `30s`.
+//! picker's do: `--v=3`, `-v 2`, `--secure-serving=false`, durations such as `30s`; the last of a flag
+//! that is given twice counts.
 
 pub mod check;
+pub mod conformance;
 pub mod demo;
 pub mod serve;
 pub mod sim;
@@ -24,6 +26,7 @@ use crate::units::GoDuration;
     name = "plumbline",
     version,
     args_conflicts_with_subcommands = true,
+    args_override_self = true,
     after_help = serve::EXAMPLES
 )]
 pub struct Cli {
@@ -36,11 +39,14 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve (the default).
-    #[command(after_help = serve::EXAMPLES)]
+    #[command(after_help = serve::EXAMPLES, args_override_self = true)]
     Serve(serve::ServeArgs),
     /// Validate a configuration without starting.
-    #[command(after_help = check::EXAMPLES)]
+    #[command(after_help = check::EXAMPLES, args_override_self = true)]
     Check(check::CheckArgs),
+    /// Try an endpoint picker: the protocol cases, a verdict for each.
+    #[command(after_help = conformance::EXAMPLES)]
+    Conformance(conformance::ConformanceArgs),
     /// Show it all on this machine: simulated model servers, Envoy, traffic, a verdict.
     #[command(after_help = demo::EXAMPLES)]
     Demo(demo::DemoArgs),
@@ -58,6 +64,7 @@ impl Cli {
             None => serve::run(self.serve).await,
             Some(Command::Serve(args)) => serve::run(args).await,
             Some(Command::Check(args)) => check::run(&args),
+            Some(Command::Conformance(args)) => conformance::run(&args).await,
             Some(Command::Demo(args)) => demo::run(args).await,
             Some(Command::Sim(args)) => sim::run(&args).await.map(|()| ExitCode::SUCCESS),
         }
@@ -75,4 +82,13 @@ pub fn failed(error: &anyhow::Error) -> ExitCode {
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let parsed = GoDuration::parse(text).map_err(|error| error.to_string())?;
     parsed.to_std().ok_or_else(|| format!("{text} is negative"))
+}
+
+/// A clap parser of booleans in all of Go's spellings.
+pub(crate) fn boolean(text: &str) -> Result<bool, String> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        _ => Err("must be true or false".to_owned()),
+    }
 }

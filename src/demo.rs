@@ -244,6 +244,8 @@ impl<'a> Run<'a> {
     }
 
     async fn carry_out(&mut self, step: Step) -> Result<()> {
+        // A break counts from when it begins: what it fails may end before its process is gone.
+        let begun = self.start.elapsed();
         let what = match step {
             Step::KillEndpoint => {
                 self.stage.kill_model(TARGET).await;
@@ -275,7 +277,7 @@ impl<'a> Run<'a> {
         let now = self.start.elapsed();
         match step {
             Step::KillEndpoint | Step::KillPlumbline | Step::PinOne => {
-                self.observed.broken = Some(now);
+                self.observed.broken = Some(begun);
             }
             Step::RestartEndpoint | Step::PinAll => self.observed.mended = Some(now),
             // Counts from when it is ready.

@@ -78,20 +78,44 @@ pub struct Picking {
     /// How long a request stays counted whose end the gateway does not show: two scrapes, at least
     /// 250 ms.
     pub linger: Duration,
+    /// What an operator may turn off and on.
+    pub options: Options,
+}
+
+/// Switches and limits of the service; the default is what a gateway needs without any.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Options {
+    /// Whether the answer that names the destination also carries every candidate's total score.
+    pub emit_scores: bool,
+    /// Whether the gateway's subset of endpoints is ignored.
+    pub disable_subset_filter: bool,
+    /// Largest message of the gateway in bytes; without it, what a BUFFERED body of the largest
+    /// request body needs.
+    pub max_message_in: Option<usize>,
+    /// Largest answer in bytes; without it, no limit.
+    pub max_message_out: Option<usize>,
 }
 
 /// Where a request goes, and the count that it holds there.
 pub(crate) struct Pick {
     pub(crate) destination: Arc<str>,
     pub(crate) guard: InFlight,
+    /// Destination and total score of every candidate; empty unless they are to be emitted.
+    pub(crate) scores: Vec<(Arc<str>, f64)>,
 }
 
 impl Picking {
     /// The gRPC service.
     pub fn into_service(self) -> ExternalProcessorServer<Self> {
+        let Options { max_message_in, max_message_out, .. } = self.options;
         // A BUFFERED body is one message; the frame around it needs some room of its own.
-        let limit = self.max_body.max(MIN_MESSAGE).saturating_add(64 << 10);
-        ExternalProcessorServer::new(self).max_decoding_message_size(limit)
+        let needed = self.max_body.max(MIN_MESSAGE).saturating_add(64 << 10);
+        let service = ExternalProcessorServer::new(self)
+            .max_decoding_message_size(max_message_in.unwrap_or(needed));
+        match max_message_out {
+            Some(limit) => service.max_encoding_message_size(limit),
+            None => service,
+        }
     }
 
     /// Reads what the complete request says and edits its model; see [`RequestSide::finish`].
@@ -115,21 +139,28 @@ impl Picking {
             self.store.read_loads(&pool, start.into_std(), &mut desk.loads);
             let view = PoolView { members: &pool.members, loads: &desk.loads };
             let Desk { scratch, rng, .. } = desk;
-            routing::schedule(&view, subset, &policy.profile, &policy.thresholds, rng, scratch)
-                .map(|mut order| order.next())
+            let order =
+                routing::schedule(&view, subset, &policy.profile, &policy.thresholds, rng, scratch);
+            let first = order.map(|mut order| order.next());
+            let emitted = if self.options.emit_scores { usize::MAX } else { 0 };
+            let destination = |index: usize| Arc::clone(&pool.members[index].destination);
+            let totals = scratch.totals().take(emitted);
+            let scores = totals.map(|(index, total)| (destination(index), total)).collect();
+            first.map(|first| (first, scores))
         });
         self.metrics.decision_seconds.observe(start.elapsed().as_secs_f64());
         match picked {
-            Ok(Some(index)) => {
+            Ok((Some(index), scores)) => {
                 let member = &pool.members[index];
                 self.metrics.picked.inc();
                 Ok(Pick {
                     destination: Arc::clone(&member.destination),
                     guard: self.store.begin(member.slot),
+                    scores,
                 })
             }
             // A schedule never succeeds empty; were it ever to, no endpoint is the true answer.
-            Ok(None) => Err(rejection::of(Refusal::NoEndpoints)),
+            Ok((None, _)) => Err(rejection::of(Refusal::NoEndpoints)),
             Err(refusal) => Err(rejection::of(refusal)),
         }
     }

@@ -38,7 +38,8 @@ pub mod admin;
 pub mod ext_proc;
 pub mod telemetry;
 
-// Surroundings for the demo and for tests: a model server, a real gateway.
+// Surroundings: a judge of pickers, a real gateway and a model server for the demo and for tests.
+pub mod conformance;
 pub mod envoy;
 pub mod sim;
 

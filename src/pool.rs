@@ -3,6 +3,7 @@
 //! Decides order (by id, so that equal sets give equal answers) and lookup; who may change membership
 //! is `store`'s business. A view is frozen: decisions on it replay in a test.
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::endpoint::{Endpoint, Load};
@@ -39,4 +40,22 @@ pub struct PoolView<'a> {
     pub members: &'a [Member],
     /// The load of `members[i]` at index `i`; never shorter than `members`.
     pub loads: &'a [Load],
+}
+
+/// How a cluster calls the pool: the key of its `InferencePool` object.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PoolName {
+    /// API group of the object.
+    pub group: String,
+    /// Namespace of the object.
+    pub namespace: String,
+    /// Name of the object; `None` for a pool that no cluster knows.
+    pub name: Option<String>,
+}
+
+impl fmt::Display for PoolName {
+    /// `namespace/name`; a pool without a name is its namespace and a dash.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name.as_deref().unwrap_or("-"))
+    }
 }

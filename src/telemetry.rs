@@ -27,9 +27,9 @@ pub fn level(verbosity: u8) -> &'static str {
     }
 }
 
-/// Starts logging to standard error. A second call in one process changes nothing.
-pub fn init(verbosity: u8, format: LogFormat) {
-    let filter = EnvFilter::new(format!("warn,plumbline={}", level(verbosity)));
+/// Starts logging to standard error, our own records from `level` up. A second call in one process changes nothing.
+pub fn init(level: &str, format: LogFormat) {
+    let filter = EnvFilter::new(format!("warn,plumbline={level}"));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

@@ -10,8 +10,9 @@ use serde_json::json;
 
 use super::serve::ServeArgs;
 use crate::admin::debug;
-use crate::app::Settings;
+use crate::app::{Security, Settings};
 use crate::discovery::document;
+use crate::ext_proc::tls;
 use crate::policy::Policy;
 use crate::routing::rewrite::Target;
 
@@ -34,10 +35,10 @@ pub struct CheckArgs {
     #[command(flatten)]
     serve: ServeArgs,
     /// Format of the report.
-    #[arg(long, value_enum, default_value_t = Output::Text)]
+    #[arg(long, help_heading = "Report", value_enum, default_value_t = Output::Text)]
     output: Output,
     /// Exit with 2 when there are warnings.
-    #[arg(long)]
+    #[arg(long, help_heading = "Report")]
     strict: bool,
 }
 
@@ -75,6 +76,12 @@ fn examine(args: &ServeArgs) -> Report {
             report.errors = resolved.left_out;
         }
         Err(errors) => report.errors = errors,
+    }
+    if let Some(Settings { security: Security::Files { folder, .. }, protocol, .. }) =
+        &report.settings
+        && let Err(error) = tls::from_folder(folder, protocol)
+    {
+        report.errors.push(format!("--cert-path: {:#}", anyhow::Error::from(error)));
     }
     if let Some(path) = args.endpoints_file() {
         match std::fs::read(path) {

@@ -1,22 +1,31 @@
 //! `plumbline` without a sub-command: serve.
 //!
-//! Decides flags, their defaults and how they become [`Settings`]; every mistake is reported at once.
+//! Decides how flags become [`Settings`]; every mistake is reported at once. The flags themselves are
+//! in the submodules, grouped as `--help` shows them.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+mod endpoints;
+mod flags;
+mod secure;
+mod upstream;
+
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{ArgAction, Args};
+use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::app::{App, Security, Settings, Source};
+use self::endpoints::Endpoints;
+use self::flags::{Deciding, Listening, Logging};
+use self::secure::Secure;
+use self::upstream::{Accepted, Refused};
+use crate::app::{App, Settings, Source};
 use crate::config::{self, Params, Surroundings};
-use crate::discovery::static_list::StaticList;
-use crate::ext_proc::server::Threads;
-use crate::manifests::{Content, Findings, Manifests};
-use crate::telemetry::{self, LogFormat};
-use crate::units::parse_bytes;
+use crate::ext_proc::Options;
+use crate::manifests::{Content, Manifests};
+use crate::policy::Policy;
+use crate::telemetry;
 
 /// Shown under `--help`.
 pub const EXAMPLES: &str = "\
@@ -33,68 +42,20 @@ const MIN_SCRAPE_INTERVAL: Duration = Duration::from_millis(50);
 /// Flags of `serve` and `check`.
 #[derive(Debug, Clone, Args)]
 pub struct ServeArgs {
-    /// Model servers as ip:port, comma-separated; `[v6]:port` and `name=ip:port` are understood.
-    #[arg(long, value_name = "LIST", conflicts_with = "endpoints_file")]
-    endpoints: Option<String>,
-    /// Watched YAML or JSON file of endpoints, in upstream's file-discovery schema.
-    #[arg(long, value_name = "FILE")]
-    endpoints_file: Option<PathBuf>,
-    /// Watched YAML or JSON file of Kubernetes documents, or a folder of them:
-    /// InferenceModelRewrite and InferenceObjective.
-    #[arg(long, value_name = "PATH")]
-    manifests: Option<PathBuf>,
-    /// Only documents of --manifests whose poolRef has this name count.
-    #[arg(long, value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
-    pool_name: Option<String>,
-    /// JSON params of the utilization detector: queueDepthThreshold, kvCacheUtilThreshold,
-    /// metricsStalenessThreshold, headroom.
-    #[arg(long, value_name = "JSON", env = "PLUMBLINE_PARAMS")]
-    params: Option<String>,
-    /// Address that every port binds to; all addresses, IPv6 and IPv4, by default.
-    #[arg(long, value_name = "IP")]
-    bind_address: Option<IpAddr>,
-    /// ext_proc and health.
-    #[arg(long, value_name = "PORT", default_value_t = 9002)]
-    grpc_port: u16,
-    /// gRPC health alone.
-    #[arg(long, value_name = "PORT", default_value_t = 9003)]
-    grpc_health_port: u16,
-    /// HTTP: /metrics, /livez, /readyz, /debug.
-    #[arg(long, value_name = "PORT", default_value_t = 9090)]
-    metrics_port: u16,
-    /// TLS on the ext_proc port; self-signed unless --cert-path.
-    #[arg(long, value_name = "BOOL", default_value_t = true, default_missing_value = "true",
-          num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
-    secure_serving: bool,
-    /// Folder with tls.crt and tls.key; empty makes a self-signed certificate.
-    #[arg(long, value_name = "DIR", default_value = "", hide_default_value = true)]
-    cert_path: String,
-    /// Time between two scrapes of one endpoint; at least 50ms.
-    #[arg(long, value_name = "DURATION", default_value = "50ms",
-          value_parser = super::duration)]
-    refresh_metrics_interval: Duration,
-    /// How long new requests are still taken after SIGTERM.
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = super::duration)]
-    drain_timeout: Duration,
-    /// Cores to use; one runs everything on one thread. Default: all.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
-    cores: Option<u16>,
-    /// Largest request body; over it the client gets 413.
-    #[arg(long, value_name = "SIZE", default_value = "64Mi", value_parser = parse_bytes)]
-    max_body_bytes: usize,
-    /// Largest sum of request bodies held at one time; over it clients get 429.
-    #[arg(long, value_name = "SIZE", default_value = "1Gi", value_parser = parse_bytes)]
-    max_held_bytes: usize,
-    /// Let /debug answer other hosts than this one.
-    #[arg(long, value_name = "BOOL", default_value_t = false, default_missing_value = "true",
-          num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
-    debug_remote: bool,
-    /// Log verbosity: 0 to 3 info, 4 debug, 5 trace.
-    #[arg(short = 'v', long = "v", value_name = "LEVEL", default_value_t = 2)]
-    verbosity: u8,
-    /// Log format.
-    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = LogFormat::Text)]
-    log_format: LogFormat,
+    #[command(flatten)]
+    endpoints: Endpoints,
+    #[command(flatten)]
+    deciding: Deciding,
+    #[command(flatten)]
+    listening: Listening,
+    #[command(flatten)]
+    secure: Secure,
+    #[command(flatten)]
+    logging: Logging,
+    #[command(flatten)]
+    accepted: Accepted,
+    #[command(flatten)]
+    refused: Refused,
 }
 
 /// Settings, and what is valid but hardly meant.
@@ -111,27 +72,27 @@ impl ServeArgs {
     /// # Errors
     /// Every violated rule, one text each.
     pub(super) fn resolve(&self) -> Result<Resolved, Vec<String>> {
-        let mut errors = Vec::new();
-        let params = match self.params.as_deref().filter(|text| !text.trim().is_empty()) {
-            None => Ok(Params::default()),
-            Some(text) => Params::parse(text),
-        };
-        let params = params.map_err(|broken| errors.extend(broken));
-        let policy = params
-            .as_ref()
-            .ok()
-            .and_then(|params| config::policy(params).map_err(|broken| errors.extend(broken)).ok());
-        let source = self.source().map_err(|broken| errors.push(broken));
-        let opened = self.open_manifests().map_err(|broken| errors.push(broken));
-        let (Ok(params), Some(policy), Ok(source), Ok((manifests, findings))) =
-            (params, policy, source, opened)
+        let mut errors = self.refused.errors(&self.accepted);
+        let mut warnings = self.accepted.warnings();
+        self.endpoints.judge(&mut errors, &mut warnings);
+        let detector = self.detector().map_err(|broken| errors.extend(broken));
+        let source = self.endpoints.source().map_err(|broken| errors.push(broken));
+        let opened = self.endpoints.open_manifests().map_err(|broken| errors.push(broken));
+        let (security, protocol) = self.secure.resolve(&mut errors, &mut warnings);
+        let (max_message_in, max_message_out) = self.listening.message_limits(&mut warnings);
+        let (Ok((params, policy)), Ok(source), Ok((manifests, findings)), []) =
+            (detector, source, opened, &errors[..])
         else {
             return Err(errors);
         };
         let Content { rewrites, objectives } =
             manifests.as_ref().map(Manifests::content).unwrap_or_default();
         let policy = policy.with_documents(rewrites, objectives);
-        let scrape_interval = self.refresh_metrics_interval.max(MIN_SCRAPE_INTERVAL);
+        let asked = self.deciding.refresh_metrics_interval;
+        let scrape_interval = asked.max(MIN_SCRAPE_INTERVAL);
+        if scrape_interval != asked {
+            warnings.push("--refresh-metrics-interval is raised to its minimum of 50ms".to_owned());
+        }
         let around = Surroundings {
             scrape_interval,
             endpoints: match &source {
@@ -139,91 +100,55 @@ impl ServeArgs {
                 Source::File(_) => None,
             },
         };
-        let mut warnings = config::lint::warnings(&params, &policy, &around);
-        if scrape_interval != self.refresh_metrics_interval {
-            warnings.push("--refresh-metrics-interval is raised to its minimum of 50ms".to_owned());
-        }
+        warnings.extend(config::lint::warnings(&params, &policy, &around));
         warnings.extend(findings.warnings);
-        let ip = self.bind_address.unwrap_or_else(all_addresses);
+        let listening = &self.listening;
+        let ip = listening.address();
         let at = |port| SocketAddr::new(ip, port);
         let settings = Settings {
             source,
             policy,
             manifests,
-            grpc: at(self.grpc_port),
-            grpc_health: at(self.grpc_health_port),
-            admin: at(self.metrics_port),
-            security: match (self.secure_serving, self.cert_path.is_empty()) {
-                (false, _) => Security::Plaintext,
-                (true, true) => Security::SelfSigned,
-                (true, false) => Security::Files(self.cert_path.clone().into()),
+            grpc: at(listening.grpc_port),
+            grpc_health: at(listening.grpc_health_port),
+            admin: at(listening.metrics_port),
+            security,
+            protocol,
+            options: Options {
+                emit_scores: self.deciding.emit_endpoint_scores,
+                disable_subset_filter: self.endpoints.disable_endpoint_subset_filter,
+                max_message_in,
+                max_message_out,
             },
+            pool: self.endpoints.pool(std::env::var("NAMESPACE").ok()),
             scrape_interval,
-            drain_timeout: self.drain_timeout,
-            threads: self.threads(),
-            max_body: self.max_body_bytes,
-            max_held: self.max_held_bytes,
-            debug_remote: self.debug_remote,
+            drain_timeout: listening.drain_timeout,
+            threads: listening.threads(),
+            max_body: listening.max_body_bytes,
+            max_held: listening.max_held_bytes,
+            debug_remote: listening.debug_remote,
         };
         Ok(Resolved { settings, warnings, left_out: findings.errors })
     }
 
     /// The endpoints file, if that is where endpoints come from.
     pub(super) fn endpoints_file(&self) -> Option<&PathBuf> {
-        self.endpoints_file.as_ref()
+        self.endpoints.endpoints_file.as_ref()
     }
 
-    fn open_manifests(&self) -> Result<(Option<Manifests>, Findings), String> {
-        let Some(path) = &self.manifests else { return Ok((None, Findings::default())) };
-        let (manifests, mut findings) = Manifests::open(path, self.pool_name.clone())
-            .map_err(|error| format!("--manifests: {:#}", anyhow::Error::from(error)))?;
-        if !findings.ignored.is_empty() {
-            let kinds: Vec<_> =
-                findings.ignored.iter().map(|(k, n)| format!("{k} ({n})")).collect();
-            let (path, kinds) = (path.display(), kinds.join(", "));
-            findings.warnings.push(format!("{path}: other kinds are ignored: {kinds}"));
-        }
-        Ok((Some(manifests), findings))
-    }
-
-    fn source(&self) -> Result<Source, String> {
-        if let Some(path) = &self.endpoints_file {
-            return Ok(Source::File(path.clone()));
-        }
-        let list = match (&self.endpoints, &self.pool_name) {
-            (Some(list), _) => list,
-            (None, None) => return Ok(Source::Static(StaticList::default())),
-            (None, Some(_)) => {
-                return Err("--pool-name: endpoints cannot be read from a Kubernetes pool yet; \
-                            give --endpoints or --endpoints-file"
-                    .to_owned());
-            }
+    fn detector(&self) -> Result<(Params, Policy), Vec<String>> {
+        let params = match self.deciding.params.as_deref().filter(|text| !text.trim().is_empty()) {
+            None => Params::default(),
+            Some(text) => Params::parse(text)?,
         };
-        StaticList::parse(list).map(Source::Static).map_err(|error| format!("--endpoints: {error}"))
-    }
-
-    /// One core keeps a thread for control; the rest serve requests.
-    fn threads(&self) -> Threads {
-        let cores = self.cores.map_or_else(
-            || std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
-            usize::from,
-        );
-        if cores == 1 { Threads::Here } else { Threads::Own(cores - 1) }
-    }
-}
-
-/// `::` serves IPv4 as well; a kernel without IPv6 refuses it.
-fn all_addresses() -> IpAddr {
-    let dual = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
-    match std::net::TcpListener::bind((dual, 0)) {
-        Ok(_) => dual,
-        Err(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        let policy = config::policy(&params)?;
+        Ok((params, policy))
     }
 }
 
 /// Serves until SIGTERM or SIGINT; a second signal exits with 1 at once.
 pub(super) async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
-    telemetry::init(args.verbosity, args.log_format);
+    telemetry::init(args.logging.level(), args.logging.format());
     let resolved = args.resolve().map_err(|errors| anyhow::anyhow!(errors.join("\n")))?;
     for warning in &resolved.warnings {
         tracing::warn!("{warning}");
@@ -251,3 +176,6 @@ pub(super) async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         () = signals => anyhow::bail!("a second signal: exiting without waiting for requests"),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -85,10 +85,12 @@ impl ProcessStream {
         }
         if let Some(head) = decoded.head.filter(|_| !self.session.has_begun()) {
             let request_id = (!head.has_request_id).then(super::new_request_id);
-            self.mutations = Mutations { forged: head.forged, request_id };
+            self.mutations = Mutations { forged: head.forged, request_id, ..Mutations::default() };
             self.request = RequestSide::new(head, self.picking.max_body);
         }
-        if let Some(subset) = Subset::from_hint(&decoded.hint) {
+        if let Some(subset) = Subset::from_hint(&decoded.hint)
+            && !self.picking.options.disable_subset_filter
+        {
             // Of several hints before the pick the newest counts; later ones concern nobody.
             self.subset = Some(subset);
         }
@@ -201,6 +203,7 @@ impl ProcessStream {
         }
         self.restore = restore;
         let destination = Arc::clone(&pick.destination);
+        self.mutations.scores = pick.scores;
         self.sent = Some(Sent { destination: pick.destination, guard: pick.guard });
         Ok(destination)
     }

@@ -34,6 +34,9 @@ const SUBSET: (&str, &str) = ("envoy.lb.subset_hint", "x-gateway-destination-end
 /// Key in [`METADATA_NAMESPACE`] that names the endpoint which served.
 const SERVED: &str = "x-gateway-destination-endpoint-served";
 
+/// Key in [`METADATA_NAMESPACE`] with the total score of every candidate, by destination.
+const SCORES: &str = "x-gateway-destination-endpoint-scores";
+
 /// What one message of the gateway says.
 pub(super) struct Decoded {
     /// The event, or `None` for a message without content, which is ignored.
@@ -140,6 +143,8 @@ pub(super) struct Mutations {
     pub(super) forged: Forged,
     /// Made here because the request came without one.
     pub(super) request_id: Option<String>,
+    /// Destination and total score of every candidate, where they are to be told.
+    pub(super) scores: Vec<(Arc<str>, f64)>,
 }
 
 /// Writes one answer; the first answer to request headers takes the mutations.
@@ -147,13 +152,13 @@ pub(super) fn encode(reply: Reply, mutations: &mut Mutations) -> ProcessingRespo
     use processing_response::Response;
     match reply {
         Reply::RequestHeaders(destination) => {
-            let dynamic_metadata = destination.as_deref().map(destination_metadata);
+            let dynamic_metadata = steering(destination.as_deref(), mutations);
             let response = common(destination, std::mem::take(mutations));
             let headers = HeadersResponse { response: Some(response) };
             answer(Response::RequestHeaders(headers), dynamic_metadata)
         }
         Reply::RequestBody(BodyReply { destination, body }) => {
-            let dynamic_metadata = destination.as_deref().map(destination_metadata);
+            let dynamic_metadata = steering(destination.as_deref(), mutations);
             let plain = destination.is_none() && body.is_none();
             let response =
                 (!plain).then(|| whole_body(common(destination, Mutations::default()), body));
@@ -222,12 +227,24 @@ fn set(key: &str, value: &[u8]) -> HeaderValueOption {
     }
 }
 
-fn destination_metadata(destination: &str) -> Struct {
-    let entry = |key: &str, kind| (key.to_owned(), Value { kind: Some(kind) });
-    let inner = Struct {
-        fields: [entry(DESTINATION, value::Kind::StringValue(destination.to_owned()))].into(),
-    };
-    Struct { fields: [entry(METADATA_NAMESPACE, value::Kind::StructValue(inner))].into() }
+/// The metadata that goes with a destination.
+fn steering(destination: Option<&str>, mutations: &mut Mutations) -> Option<Struct> {
+    let destination = value::Kind::StringValue(destination?.to_owned());
+    let mut inner = structure([(DESTINATION.to_owned(), destination)]);
+    let scores = std::mem::take(&mut mutations.scores);
+    if !scores.is_empty() {
+        let scores = scores
+            .into_iter()
+            .map(|(endpoint, total)| (endpoint.to_string(), value::Kind::NumberValue(total)));
+        let scores = value::Kind::StructValue(structure(scores));
+        inner.fields.insert(SCORES.to_owned(), Value { kind: Some(scores) });
+    }
+    Some(structure([(METADATA_NAMESPACE.to_owned(), value::Kind::StructValue(inner))]))
+}
+
+fn structure(entries: impl IntoIterator<Item = (String, value::Kind)>) -> Struct {
+    let entries = entries.into_iter().map(|(key, kind)| (key, Value { kind: Some(kind) }));
+    Struct { fields: entries.collect() }
 }
 
 /// Replaces a body that is not full duplex. Its length is stated in the same answer: Envoy answers 500

@@ -157,7 +157,7 @@ impl Extract {
         self.wrong = self.wrong & !bit | if self.field.allows(kind) { 0 } else { bit };
         match self.field {
             Field::Model => {
-                self.model = None;
+                // Without a name there is no model, wherever an earlier one stood.
                 self.name.clear();
                 self.name_start = at;
                 if kind == Kind::String {

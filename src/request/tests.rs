@@ -170,11 +170,13 @@ fn facts_are_those_that_the_body_states() {
         (Api::Completions, r#"{"prompt_embeds":"AAAA","max_tokens":1.5}"#, (0, 0, None)),
         (Api::Completions, r#"{"PROMPT":"h\u00e9\ud83d\ude00\n","max_tokens":0}"#, (8, 0, Some(0))),
         (Api::Completions, r#"{"prompt":"\ud800x","max_tokens":-1}"#, (4, 0, None)),
+        (Api::Completions, r#"{"prompt":["\ud83d"]}"#, (3, 0, None)),
         (Api::Completions, r#"{"prompt":"data:,x"}"#, (7, 0, None)),
+        (Api::Chat, r#"{"tools":5,"messages":[{"content":"a"}],"tools":[]}"#, (3, 0, None)),
         (Api::Completions, r#"{"prompt":"long text","prompt":[1,2]}"#, (0, 2, None)),
         (
             Api::Chat,
-            r#"{"messages":[{"role":"user","content":null,"tool_calls":[]}],"max_tokens":3,"max_completion_tokens":9}"#,
+            r#"{"messages":[{"role":"user","content":null,"tool_calls":[]}],"max_completion_tokens":9,"max_tokens":3}"#,
             (4, 0, Some(9)),
         ),
         (
@@ -345,10 +347,11 @@ fn every_coding_is_read_and_bounded() {
         reader.feed(&bytes(bomb));
         assert_eq!(reader.refused().map(BodyError::status), Some(413), "{coding}");
     }
-    // A window of 16 MiB is refused before it is allocated, a block over 128 KiB as well.
-    for head in ["28b52ffd0070", "28b52ffd0058feffff"] {
-        let refused = coded(Api::Completions, "zstd", &bytes(head), 64).unwrap_err();
-        assert!(matches!(refused, BodyError::Coding(_)), "{refused}");
+    // A window of 16 MiB and a block of 200,000 bytes are refused as soon as they are announced.
+    for head in ["28b52ffd0070", "28b52ffd0058006a18"] {
+        let mut reader = BodyReader::new(Api::Completions, "", "zstd", LIMIT);
+        reader.feed(&bytes(head));
+        assert!(matches!(reader.refused(), Some(BodyError::Coding(_))), "{head}");
     }
 }
 

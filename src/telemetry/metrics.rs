@@ -47,6 +47,8 @@ pub struct Metrics {
     tokens: [IntCounter; 3],
     /// Scrapes by result.
     pub scrapes: IntCounterVec,
+    /// New certificates of the ext_proc port, by result.
+    pub certificates: IntCounterVec,
     reloads: IntCounterVec,
     manifest_loads: IntCounterVec,
     manifests_rejected: IntGauge,
@@ -102,6 +104,13 @@ impl Metrics {
             )?,
             scrapes: IntCounterVec::new(
                 Opts::new("plumbline_scrapes_total", "Scrapes of model servers, by result."),
+                &["result"],
+            )?,
+            certificates: IntCounterVec::new(
+                Opts::new(
+                    "plumbline_certificate_reloads_total",
+                    "New pairs of certificate and key of the ext_proc port, by result.",
+                ),
                 &["result"],
             )?,
             reloads: IntCounterVec::new(
@@ -161,10 +170,12 @@ impl Metrics {
         register(Box::new(self.panics.clone()))?;
         for result in ["ok", "failed"] {
             self.scrapes.with_label_values(&[result]);
+            self.certificates.with_label_values(&[result]);
             self.reloads.with_label_values(&[result]);
             self.manifest_loads.with_label_values(&[result]);
         }
         register(Box::new(self.scrapes.clone()))?;
+        register(Box::new(self.certificates.clone()))?;
         register(Box::new(self.reloads.clone()))?;
         register(Box::new(self.manifest_loads.clone()))?;
         register(Box::new(self.manifests_rejected.clone()))?;

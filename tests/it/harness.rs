@@ -17,8 +17,11 @@ use plumbline::app::{Security, Settings, Source};
 use plumbline::config::{self, Params};
 use plumbline::discovery::static_list::StaticList;
 use plumbline::envoy::{self, Modes};
+use plumbline::ext_proc::Options;
 use plumbline::ext_proc::server::Threads;
+use plumbline::ext_proc::tls::Protocol;
 use plumbline::manifests::{Content, Manifests};
+use plumbline::pool::PoolName;
 use plumbline::sim;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -129,6 +132,9 @@ impl Plan {
             grpc_health: any,
             admin: any,
             security: self.security.clone(),
+            protocol: Protocol::default(),
+            options: Options::default(),
+            pool: PoolName::default(),
             scrape_interval: self.scrape,
             drain_timeout: Duration::ZERO,
             threads: Threads::Here,

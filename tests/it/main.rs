@@ -1,11 +1,14 @@
 //! The one integration binary: every module here runs the real parts it names.
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::expect_used)]
 
+mod conformance;
 mod corpus;
 mod demo;
 mod envoy;
+mod examples;
 mod exposition;
 mod ext_proc;
+mod golden;
 mod harness;
 mod layering;
 mod licences;

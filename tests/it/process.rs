@@ -2,4 +2,7 @@
 
 mod check;
 mod drain;
+mod flags;
+mod scores;
 mod start;
+mod tls;

@@ -1,0 +1,261 @@
+//! The dialogs that were recorded straight over gRPC.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use plumbline::app::Source;
+use plumbline::conformance::connection::{Target, connect};
+use plumbline::conformance::dialog::{Step, parse};
+use plumbline::conformance::play::{Pace, Play};
+use plumbline::manifests::{Content, Manifests};
+use serde_json::Value;
+use tonic::transport::Channel;
+
+use super::normal::{self, POOL, extent, extent_of};
+use super::pages::Pages;
+use super::summaries;
+use super::table::{Outcome, Table, updating};
+use crate::harness::{Picker, Plan, wait_for};
+
+/// Setups that do not exist yet: how many dialogs each has, and what they come with.
+const LATER: &[(&str, usize, &str)] = &[
+    ("flow-empty", 3, "flow control"),
+    ("flow-evict", 2, "flow control"),
+    ("flow-idle", 5, "flow control"),
+    ("flow-saturated", 7, "flow control"),
+    ("grpc", 7, "gRPC parser"),
+    ("kube-appprotocol-h2c", 1, "Kubernetes"),
+    ("kube-appprotocol-h2c-vllmgrpc", 1, "Kubernetes"),
+    ("kube-appprotocol-http", 1, "Kubernetes"),
+    ("kube-empty", 1, "Kubernetes"),
+    ("kube-leader-election", 1, "Kubernetes"),
+    ("kube-nopool", 2, "Kubernetes"),
+    ("kube-ranks", 1, "Kubernetes"),
+    ("kube-saturated", 4, "Kubernetes"),
+    ("kube-v6", 5, "Kubernetes"),
+    ("no-endpoint-filter", 1, "plugins"),
+    ("openai-only", 1, "parser lists"),
+    ("passthrough", 1, "parser lists"),
+    ("pd", 1, "plugins"),
+    ("pd-decode-only", 1, "plugins"),
+    ("probabilistic", 1, "plugins"),
+    ("reporter", 5, "plugins"),
+    ("scores", 2, "plugins"),
+    ("session", 2, "plugins"),
+    ("sglang", 2, "parser lists"),
+    ("testing-filter", 6, "plugins"),
+    ("tracing", 3, "tracing"),
+];
+
+/// Setup `kube`.
+const MANIFESTS: &str = include_str!("kube.yaml");
+
+/// A recorded dialog.
+pub struct Recorded {
+    pub case: String,
+    setup: String,
+    pub request: Vec<Value>,
+    pub response: Vec<Value>,
+    picks: Option<Vec<String>>,
+}
+
+/// Every line of a recorded file.
+pub fn lines(name: &str) -> Vec<Value> {
+    let path = format!("{}/tests/data/{name}", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(path).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn recorded() -> Vec<Recorded> {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let list = |value: &Value| value.as_array().unwrap().clone();
+    let read = |line: &Value| Recorded {
+        case: text(&line["case"]),
+        setup: text(&line["setup"]),
+        request: list(&line["request"]),
+        response: list(&line["response"]),
+        picks: line["picks"].as_array().map(|picks| picks.iter().map(text).collect()),
+    };
+    lines("wire-golden.jsonl").iter().map(read).collect()
+}
+
+/// Pickers for the setups that exist.
+struct Worlds {
+    _pages: Pages,
+    idle: Picker,
+    empty: Picker,
+    /// Takes no notice of subsets.
+    unfiltered: Picker,
+    /// With the objectives and rewrites of the recorded cluster, from a file.
+    kube: Picker,
+    /// Its endpoints come from a file, so that they can leave.
+    file: Picker,
+    endpoints: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Worlds {
+    async fn start() -> Self {
+        let pages = Pages::start(&POOL);
+        let folder = tempfile::tempdir().unwrap();
+        let endpoints = folder.path().join("endpoints.yaml");
+        std::fs::write(&endpoints, document(&POOL)).unwrap();
+        let plan = Plan::default();
+        let idle = Picker::inside(plan.settings(&POOL.join(","))).await;
+        let empty = Picker::inside(plan.settings("")).await;
+        let mut settings = plan.settings(&POOL.join(","));
+        settings.options.disable_subset_filter = true;
+        let unfiltered = Picker::inside(settings).await;
+        let manifests = folder.path().join("manifests.yaml");
+        std::fs::write(&manifests, MANIFESTS).unwrap();
+        let mut settings = plan.settings(&POOL.join(","));
+        let (opened, findings) = Manifests::open(manifests, Some("p".to_owned())).unwrap();
+        assert!(findings.errors.is_empty(), "{:?}", findings.errors);
+        let Content { rewrites, objectives } = opened.content();
+        settings.policy = settings.policy.with_documents(rewrites, objectives);
+        let kube = Picker::inside(settings).await;
+        let mut settings = plan.settings("");
+        settings.source = Source::File(endpoints.clone());
+        let file = Picker::inside(settings).await;
+        for picker in [&idle, &empty, &unfiltered, &kube, &file] {
+            picker.ready().await;
+        }
+        Self { _pages: pages, idle, empty, unfiltered, kube, file, endpoints, _folder: folder }
+    }
+
+    /// The picker of a setup; none for one that is listed as coming later.
+    fn of(&self, dialog: &Recorded) -> Option<&Picker> {
+        let leaves = dialog.request.iter().any(|step| step.get("event").is_some());
+        match dialog.setup.as_str() {
+            "two-idle" if leaves => Some(&self.file),
+            // Our limits are those of the large one, and health is always on both ports.
+            "two-idle" | "big-recv" | "two-idle + --health-checking" => Some(&self.idle),
+            "no-subset-filter" => Some(&self.unfiltered),
+            "empty" => Some(&self.empty),
+            "kube" => Some(&self.kube),
+            _ => None,
+        }
+    }
+
+    async fn event(&self, what: &str) {
+        let now: &[&str] = match what {
+            "all endpoints removed from the pool" => &[],
+            "endpoints restored" => &POOL,
+            other => panic!("{other}"),
+        };
+        let next = self.endpoints.with_extension("next");
+        std::fs::write(&next, document(now)).unwrap();
+        std::fs::rename(next, &self.endpoints).unwrap();
+        wait_for(what, async || {
+            let seen = self.file.pool().await.len();
+            if seen == now.len() { Ok(()) } else { Err(format!("{seen} endpoints")) }
+        })
+        .await;
+    }
+}
+
+fn document(endpoints: &[&str]) -> String {
+    let entries = endpoints.iter().map(|endpoint| {
+        let (address, port) = endpoint.split_once(':').unwrap();
+        format!("{{name: e-{address}, address: {address}, port: \"{port}\"}}")
+    });
+    format!("endpoints: [{}]\n", entries.collect::<Vec<_>>().join(", "))
+}
+
+/// How often a dialog runs whose picks were recorded. Two endpoints, 24 runs: one of eight million
+/// random choices misses one of them.
+const RUNS: usize = 24;
+
+/// Plays a dialog against its picker. `paced_by` is the line that is expected, which decides how long
+/// to wait for what, and nothing else.
+async fn replay(worlds: &Worlds, picker: &Picker, dialog: &Recorded, paced_by: &str) -> Outcome {
+    let Recorded { case, request, response, picks, .. } = dialog;
+    if let Some(outcome) = summaries::replay(picker, dialog).await {
+        return outcome;
+    }
+    let steps = parse(request).unwrap_or_else(|error| panic!("{case}: {error}"));
+    let target = Target { address: picker.grpc.to_string(), tls: false };
+    let channel = connect(&target).await.unwrap();
+    let (answers, open) = play(worlds, &channel, &steps, paced_by).await;
+    let mut outcome = Outcome {
+        case: case.clone(),
+        recorded: normal::recorded(request, response),
+        ours: normal::ours(request, response, &answers, open),
+    };
+    if let Some(picks) = picks {
+        let mut seen = normal::picks(&answers);
+        for _ in 1..RUNS {
+            seen.extend(normal::picks(&play(worlds, &channel, &steps, paced_by).await.0));
+        }
+        let joined = |picks: Vec<String>| format!("; picks {}", picks.join(" "));
+        outcome.recorded += &joined(picks.clone());
+        outcome.ours += &joined(seen.into_iter().collect());
+    }
+    outcome
+}
+
+async fn play(
+    worlds: &Worlds,
+    channel: &Channel,
+    steps: &[Step],
+    paced_by: &str,
+) -> (Vec<plumbline::conformance::play::Answer>, bool) {
+    // Against a line that is out of date every step waits in vain; what comes too early for it must
+    // still be told after the step that it belongs to.
+    let (patience, quiet) = if updating() { (3_000, 60) } else { (10_000, 5) };
+    let pace =
+        Pace { patience: Duration::from_millis(patience), quiet: Duration::from_millis(quiet) };
+    let mut play = Play::open(channel, steps);
+    for (index, step) in steps.iter().enumerate() {
+        if let Step::Event(what) = step {
+            worlds.event(what).await;
+        }
+        let due = extent_of(paced_by, index);
+        let done = |answers: &[_]| {
+            let said = extent(answers);
+            // Every dialog ends, and an end is always listened for.
+            index + 1 < steps.len() && said.0 >= due.0 && said.1 >= due.1 && said.2 >= due.2
+        };
+        play.step(index, step, &pace, done).await;
+    }
+    play.finish()
+}
+
+/// Every recorded dialog is equal, listed with a reason, or of a setup that is listed as coming later.
+/// Mutants: any change of an answer, such as `clear_route_cache` left out; a line of the file removed,
+/// added or changed.
+#[tokio::test]
+async fn recorded_dialogs_are_equal_or_differ_for_a_reason() {
+    let dialogs = recorded();
+    assert_eq!(dialogs.len(), 278);
+    let table = Table::read("differences.txt");
+    let worlds = Worlds::start().await;
+    let mut later = BTreeMap::<&str, usize>::new();
+    let (mut aside, mut shared) = (Vec::new(), Vec::new());
+    for dialog in &dialogs {
+        match worlds.of(dialog) {
+            None => *later.entry(&dialog.setup).or_default() += 1,
+            // What changes the pool, or counts what is in flight, runs alone.
+            Some(picker) if summaries::runs_alone(dialog) => aside.push((dialog, picker)),
+            Some(picker) => shared.push((dialog, picker)),
+        }
+    }
+    let listed: BTreeMap<_, _> = LATER.iter().map(|(setup, count, _)| (*setup, *count)).collect();
+    assert_eq!(later, listed, "setups that come later");
+    let run = async |(dialog, picker): &(&Recorded, &Picker)| {
+        let recorded = normal::recorded_or_summary(&dialog.request, &dialog.response);
+        let listed = table.lines.get(&dialog.case).filter(|_| !updating());
+        let expected = listed.map_or(&recorded, |listed| &listed.answer);
+        replay(&worlds, picker, dialog, expected).await
+    };
+    let together = futures_util::stream::iter(&shared).map(run).buffer_unordered(24);
+    let mut outcomes: Vec<_> = together.collect().await;
+    for alone in &aside {
+        outcomes.push(run(alone).await);
+    }
+    let waiting: usize = LATER.iter().map(|(_, count, _)| count).sum();
+    println!("{waiting} dialogs of {} setups come later", LATER.len());
+    table.judge(&outcomes, "dialogs");
+}

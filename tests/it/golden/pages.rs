@@ -1,0 +1,55 @@
+//! The pool of the recorded setups: idle vLLM pages at the very addresses that dialogs name.
+
+use std::net::SocketAddr;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::task::JoinSet;
+
+const PAGE: &str = "vllm:num_requests_waiting 0\nvllm:num_requests_running 0\n\
+                    vllm:kv_cache_usage_perc 0\n";
+
+/// Serves the pages until it is dropped.
+pub struct Pages(#[allow(dead_code)] JoinSet<()>);
+
+impl Pages {
+    /// Two test processes may serve the same addresses side by side: their pages are equal.
+    pub fn start(addresses: &[&str]) -> Self {
+        let mut tasks = JoinSet::new();
+        for address in addresses {
+            let socket = TcpSocket::new_v4().unwrap();
+            socket.set_reuseport(true).unwrap();
+            socket.set_reuseaddr(true).unwrap();
+            let address: SocketAddr = address.parse().unwrap();
+            socket.bind(address).unwrap_or_else(|error| panic!("{address}: {error}"));
+            tasks.spawn(serve(socket.listen(128).unwrap()));
+        }
+        Self(tasks)
+    }
+}
+
+async fn serve(listener: TcpListener) {
+    let mut connections = JoinSet::new();
+    while let Ok((tcp, _)) = listener.accept().await {
+        connections.spawn(async move { drop(answer(tcp).await) });
+    }
+}
+
+/// Every request is one for the page; scrapers send no body.
+async fn answer(mut tcp: TcpStream) -> std::io::Result<()> {
+    let mut head = Vec::new();
+    let mut buffer = [0; 4096];
+    loop {
+        let read = tcp.read(&mut buffer).await?;
+        if read == 0 {
+            return Ok(());
+        }
+        head.extend(&buffer[..read]);
+        if head.ends_with(b"\r\n\r\n") {
+            head.clear();
+            let length = PAGE.len();
+            let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{PAGE}");
+            tcp.write_all(answer.as_bytes()).await?;
+        }
+    }
+}
