@@ -29,7 +29,7 @@ use crate::manifests::Loads;
 use crate::policy::PolicyReader;
 use crate::poller::Scrapes;
 use crate::pool::PoolView;
-use crate::store::Store;
+use crate::store::{HeldBytes, Store};
 use crate::telemetry::metrics::Metrics;
 
 /// Longest wait for the headers of a request.
@@ -48,6 +48,8 @@ pub struct Admin {
     pub metrics: Arc<Metrics>,
     /// Last scrape error of each endpoint.
     pub scrapes: Scrapes,
+    /// The sum of all held request bodies.
+    pub held: HeldBytes,
     /// What became of the endpoints file.
     pub reloads: Arc<Reloads>,
     /// What became of the manifests.
@@ -145,6 +147,7 @@ impl Admin {
         self.metrics.mirror_discovery(loads.ok, loads.failed);
         let loads = self.manifests.now();
         self.metrics.mirror_manifests(loads.ok, loads.failed, loads.rejected);
+        self.metrics.mirror_held(self.held.now());
         match self.with_view(|view, _| self.metrics.page(view, &self.policy.load())) {
             Ok(page) => typed(StatusCode::OK, "text/plain; version=0.0.4", page),
             Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),

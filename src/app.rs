@@ -24,13 +24,13 @@ use crate::discovery::Discovery;
 use crate::discovery::file::{FileDiscovery, Reloads};
 use crate::discovery::static_list::StaticList;
 use crate::ext_proc::server::{self, Threads};
-use crate::ext_proc::{HeldBytes, Options, Picking, tls};
+use crate::ext_proc::{Options, Picking, tls};
 use crate::lifecycle::Lifecycle;
 use crate::manifests::{Loads, Manifests};
 use crate::policy::{Policy, PolicyWriter};
 use crate::poller::{Poller, Scrapes};
 use crate::pool::PoolName;
-use crate::store::Store;
+use crate::store::{HeldBytes, Store};
 use crate::telemetry::metrics::Metrics;
 
 /// Where endpoints come from.
@@ -181,12 +181,13 @@ impl App {
                 Ok(())
             });
         }
+        let held = HeldBytes::default();
         let picking = Picking {
             store: store.clone(),
             policy: policy.clone(),
             metrics: Arc::clone(&metrics),
             max_body: settings.max_body,
-            held: HeldBytes::default(),
+            held: held.clone(),
             max_held: settings.max_held,
             options: settings.options,
             linger: (settings.scrape_interval * 2).max(Duration::from_millis(250)),
@@ -207,6 +208,7 @@ impl App {
             lifecycle: lifecycle.clone(),
             metrics,
             scrapes,
+            held,
             reloads,
             manifests,
             debug_remote: settings.debug_remote,

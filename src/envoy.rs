@@ -42,11 +42,17 @@ pub struct Modes {
     pub request: &'static str,
     /// Such as `NONE`.
     pub response: &'static str,
+    /// Whether response headers are shown: `SEND` or `SKIP`.
+    pub response_headers: &'static str,
 }
 
 impl Default for Modes {
     fn default() -> Self {
-        Self { request: "FULL_DUPLEX_STREAMED", response: "FULL_DUPLEX_STREAMED" }
+        Self {
+            request: "FULL_DUPLEX_STREAMED",
+            response: "FULL_DUPLEX_STREAMED",
+            response_headers: "SEND",
+        }
     }
 }
 
@@ -163,7 +169,7 @@ impl Bootstrap {
                     "request_header_mode": "SEND",
                     "request_body_mode": self.modes.request,
                     "request_trailer_mode": trailers(self.modes.request),
-                    "response_header_mode": "SEND",
+                    "response_header_mode": self.modes.response_headers,
                     "response_body_mode": self.modes.response,
                     "response_trailer_mode": trailers(self.modes.response),
                 },

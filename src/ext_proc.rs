@@ -14,7 +14,6 @@ mod wire;
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use envoy_types::pb::envoy::service::ext_proc::v3::ProcessingRequest;
@@ -32,7 +31,7 @@ use crate::pool::PoolView;
 use crate::response::Restore;
 use crate::routing::subset::Subset;
 use crate::routing::{self, Refusal, Scratch};
-use crate::store::{InFlight, Store};
+use crate::store::{HeldBytes, InFlight, Store};
 use crate::telemetry::metrics::Metrics;
 use rejection::Rejection;
 use request_side::RequestSide;
@@ -95,27 +94,6 @@ pub struct Options {
     pub max_message_in: Option<usize>,
     /// Largest answer in bytes; without it, no limit.
     pub max_message_out: Option<usize>,
-}
-
-/// The sum of all held request bodies in bytes; cheap to clone.
-#[derive(Debug, Clone, Default)]
-pub struct HeldBytes(Arc<AtomicUsize>);
-
-impl HeldBytes {
-    /// One request holds `new` bytes instead of `old`; answers the sum.
-    fn replace(&self, old: usize, new: usize) -> usize {
-        if old == new {
-            return self.now();
-        }
-        // Wraps: adding the difference of two sizes may be a subtraction.
-        let difference = new.wrapping_sub(old);
-        self.0.fetch_add(difference, Ordering::Relaxed).wrapping_add(difference)
-    }
-
-    /// The sum now.
-    pub fn now(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
-    }
 }
 
 /// Where a request goes, and the count that it holds there.

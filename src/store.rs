@@ -5,6 +5,7 @@
 //! lock and wait for no writer. Times inside are nanoseconds since the store was made.
 
 mod cell;
+mod held;
 mod inflight;
 mod membership;
 
@@ -17,6 +18,7 @@ use crate::endpoint::Load;
 use crate::pool::{Pool, Slot};
 
 pub use cell::{LoadWriter, Page, Scraped};
+pub use held::HeldBytes;
 pub use inflight::InFlight;
 pub use membership::{Change, MembershipWriter};
 

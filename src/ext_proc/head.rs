@@ -9,8 +9,8 @@ use envoy_types::pb::envoy::service::ext_proc::v3::HttpHeaders;
 use crate::request::{Api, Parsers, Paths};
 
 /// Headers that only a picker or a gateway may set, or that steer us and concern nobody behind us. A
-/// client's are removed. The destination is not among them because it is always overwritten.
-pub(super) const REMOVED: [&str; 21] = [
+/// client's are removed. The destination is the last; it is overwritten where it is already known.
+pub(super) const REMOVED: [&str; 22] = [
     "x-gateway-destination-endpoint-subset",
     "x-gateway-destination-endpoint-served",
     "x-gateway-destination-endpoint-scores",
@@ -32,6 +32,7 @@ pub(super) const REMOVED: [&str; 21] = [
     "x-llm-d-video-fps",
     "x-llm-d-video-duration-seconds",
     "x-llm-d-video-resolution",
+    super::wire::DESTINATION,
 ];
 
 /// Names of [`REMOVED`] that a client sent, as bits.

@@ -28,6 +28,12 @@ const MAX_PENDING_RESETS: usize = 100_000;
 const KEEPALIVE: Duration = Duration::from_secs(30);
 /// How long it may take to answer that.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
+/// Window of one stream in bytes. A stream whose answers the gateway does not take is not read either,
+/// and keeps as much of what the gateway sends.
+const STREAM_WINDOW: u32 = 1 << 20;
+/// Window of a connection in bytes, the largest there is: were it used up by streams that are not read,
+/// all others of the connection would stand still.
+const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
 /// Longest TLS handshake.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 
@@ -143,6 +149,8 @@ async fn run(
     let incoming = stream::poll_fn(move |cx| accepted.poll_recv(cx));
     Server::builder()
         .http2_max_pending_accept_reset_streams(Some(MAX_PENDING_RESETS))
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
         .add_routes(routes)

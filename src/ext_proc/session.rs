@@ -87,6 +87,17 @@ pub struct BodyReply {
     pub body: Option<Vec<u8>>,
 }
 
+/// What becomes of a response body that is not full duplex.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Edit {
+    /// It passes as it is.
+    Keep,
+    /// This chunk, or part, of it goes out as these bytes; more may follow.
+    Part(Vec<u8>),
+    /// All of it goes out as these bytes, of which the length is stated.
+    Whole(Vec<u8>),
+}
+
 /// An answer to the gateway.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reply {
@@ -102,8 +113,8 @@ pub enum Reply {
     ResponseHeaders,
     /// To a full-duplex response body: a piece of it, passed on.
     ResponsePiece(Chunk),
-    /// To a response body in any other mode: passed on as it is, or replaced.
-    ResponseBody(Option<Vec<u8>>),
+    /// To a response body in any other mode.
+    ResponseBody(Edit),
     /// To response trailers.
     ResponseTrailers,
     /// Ends the request with a response of ours.
@@ -194,9 +205,9 @@ impl Session {
         self.held_bytes
     }
 
-    /// Refuses the request, whatever was held of it.
+    /// Refuses the request, whatever was held of it, for a reason that only the driver knows.
     pub fn refuse(&mut self, rejection: Rejection, actions: &mut Vec<Action>) {
-        if !self.closed {
+        if !self.closed && !self.silent {
             self.reject(rejection, actions);
         }
     }
@@ -226,6 +237,16 @@ impl Session {
     /// Whether all of the request body was seen when the pick became due.
     pub fn has_whole_body(&self) -> bool {
         matches!(self.request, Request::Picking(Ending::Body { whole: true } | Ending::Trailers))
+    }
+
+    /// Whether an answer may say more of a response than it was asked for, as only full duplex allows.
+    pub fn adds_to_responses(&self) -> bool {
+        self.modes.response == BodyMode::FullDuplex
+    }
+
+    /// Whether the gateway shows a response body in one message only, whatever follows it.
+    pub fn shows_response_once(&self) -> bool {
+        matches!(self.modes.response, BodyMode::Buffered | BodyMode::BufferedPartial)
     }
 
     /// Whether the gateway keeps the stream until the response ended. Without a response body it resets
@@ -259,24 +280,10 @@ impl Session {
         matches!(self.request, Request::Passing | Request::Done) && !self.closed
     }
 
-    /// Request headers came without a header map.
-    pub fn no_header_map(&mut self, actions: &mut Vec<Action>) {
-        if !self.closed && !self.silent {
-            self.reject(rejection::no_header_map(), actions);
-        }
-    }
-
     /// A fault of ours, before the request has gone anywhere.
     pub fn fault(&mut self, actions: &mut Vec<Action>) {
         self.closed = false;
         self.reject(rejection::fault(), actions);
-    }
-
-    /// A message was too large to be read: the request is refused as one whose body is too large.
-    pub fn too_large(&mut self, actions: &mut Vec<Action>) {
-        if !self.closed {
-            self.reject(rejection::too_large(self.max_body), actions);
-        }
     }
 
     /// The answer to [`Action::Pick`]: where the request goes, or why nowhere. Too late, when the gateway
@@ -430,12 +437,17 @@ impl Session {
         if self.response_done {
             return;
         }
-        let end = chunk.end;
+        // A BUFFERED body before trailers is whole although it is not the end.
+        let end = chunk.end || self.modes.response == BodyMode::Buffered;
         if self.modes.response == BodyMode::FullDuplex {
             pieces(chunk, Reply::ResponsePiece, actions);
         } else {
-            let body = self.restoring.then_some(chunk.bytes);
-            actions.push(Action::Reply(Reply::ResponseBody(body)));
+            let edit = match self.modes.response {
+                _ if !self.restoring => Edit::Keep,
+                BodyMode::Buffered => Edit::Whole(chunk.bytes),
+                _ => Edit::Part(chunk.bytes),
+            };
+            actions.push(Action::Reply(Reply::ResponseBody(edit)));
         }
         self.end_response(end, actions);
     }

@@ -77,7 +77,8 @@ impl ProcessStream {
 
     fn on_message(&mut self, message: ProcessingRequest) {
         let Ok(decoded) = wire::decode(message) else {
-            return self.with_session(|session, actions| session.no_header_map(actions));
+            let no = rejection::no_header_map();
+            return self.with_session(|session, actions| session.refuse(no, actions));
         };
         if !std::mem::replace(&mut self.declared, true) {
             self.session.declare(decoded.declared.unwrap_or_default(), decoded.silent);
@@ -121,7 +122,8 @@ impl ProcessStream {
             }
             (Event::ResponseBody(_), Some(reader)) => {
                 let Event::ResponseBody(chunk) = event else { return Ok(event) };
-                let bytes = reader.feed(chunk.bytes, chunk.end);
+                let last = chunk.end || self.session.shows_response_once();
+                let bytes = reader.feed(chunk.bytes, last);
                 return Ok(Event::ResponseBody(Chunk { bytes, end: chunk.end }));
             }
             _ => {}
@@ -131,9 +133,13 @@ impl ProcessStream {
 
     /// Trailers end a response: what a restored name may still be waiting for goes out before them.
     fn flush_response(&mut self) {
-        let Some(reader) = &mut self.response else { return };
+        let Some(reader) = self.response.as_mut().filter(|_| !self.session.shows_response_once())
+        else {
+            return;
+        };
         let bytes = reader.feed(Vec::new(), true);
-        if !bytes.is_empty() {
+        // Where each chunk has one answer, the rest of a string that never ended has no place any more.
+        if !bytes.is_empty() && self.session.adds_to_responses() {
             let rest = Event::ResponseBody(Chunk { bytes, end: false });
             self.with_session(|session, actions| session.on(rest, actions));
         }
@@ -218,7 +224,8 @@ impl ProcessStream {
     /// second must not look like a clean end: the gateway would forward an empty body.
     fn on_broken(&mut self, status: Status) {
         if status.code() == Code::OutOfRange && !self.session.is_dispatched() {
-            self.with_session(|session, actions| session.too_large(actions));
+            let no = rejection::too_large(self.picking.max_body);
+            self.with_session(|session, actions| session.refuse(no, actions));
         } else {
             self.closing = true;
             self.failure = Some(status);

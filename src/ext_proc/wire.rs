@@ -19,7 +19,7 @@ use envoy_types::pb::google::protobuf::{Struct, Value, value};
 
 use super::head::{self, Forged, RequestHead, ResponseFacts};
 use super::rejection::Rejection;
-use super::session::{BodyMode, BodyReply, Chunk, Event, Head, Modes, Reply};
+use super::session::{BodyMode, BodyReply, Chunk, Edit, Event, Head, Modes, Reply};
 use crate::routing::subset::{Hint, HintItem};
 
 /// Carries the destination, as a header and in the metadata namespace [`METADATA_NAMESPACE`].
@@ -172,8 +172,13 @@ pub(super) fn encode(reply: Reply, mutations: &mut Mutations) -> ProcessingRespo
             answer(Response::ResponseHeaders(HeadersResponse::default()), None)
         }
         Reply::ResponsePiece(chunk) => answer(Response::ResponseBody(piece(chunk)), None),
-        Reply::ResponseBody(body) => {
-            let response = body.map(|body| whole_body(CommonResponse::default(), Some(body)));
+        Reply::ResponseBody(edit) => {
+            let response = match edit {
+                Edit::Keep => None,
+                // The headers are out, without a length where the gateway streams.
+                Edit::Part(body) => Some(replaced(CommonResponse::default(), body)),
+                Edit::Whole(body) => Some(whole_body(CommonResponse::default(), Some(body))),
+            };
             answer(Response::ResponseBody(BodyResponse { response }), None)
         }
         Reply::ResponseTrailers => {
@@ -193,7 +198,11 @@ fn answer(
 }
 
 fn common(destination: Option<Arc<str>>, mutations: Mutations) -> CommonResponse {
-    let remove_headers = mutations.forged.names().map(str::to_owned).collect();
+    // Until the destination is known a client's own must not be: a request with trailers and no body
+    // is not shown again by a gateway that buffers.
+    let removed =
+        mutations.forged.names().filter(|name| destination.is_none() || *name != DESTINATION);
+    let remove_headers = removed.map(str::to_owned).collect();
     let clear_route_cache = destination.is_some();
     let destination = destination.iter().map(|value| set(DESTINATION, value.as_bytes()));
     let request_id = mutations.request_id.iter().map(|id| set("x-request-id", id.as_bytes()));
@@ -244,9 +253,14 @@ fn whole_body(mut response: CommonResponse, body: Option<Vec<u8>>) -> CommonResp
     if let Some(body) = body {
         let length = set("content-length", body.len().to_string().as_bytes());
         response.header_mutation.get_or_insert_default().set_headers.push(length);
-        let mutation = Some(body_mutation::Mutation::Body(body));
-        response.body_mutation = Some(BodyMutation { mutation });
+        response = replaced(response, body);
     }
+    response
+}
+
+fn replaced(mut response: CommonResponse, body: Vec<u8>) -> CommonResponse {
+    let mutation = Some(body_mutation::Mutation::Body(body));
+    response.body_mutation = Some(BodyMutation { mutation });
     response
 }
 

@@ -39,6 +39,8 @@ pub struct Metrics {
     pub decision_seconds: Histogram,
     /// ext_proc streams that are open.
     pub streams: IntGauge,
+    /// Request bodies that are held, in bytes.
+    held_bytes: IntGauge,
     /// Streams that a fault of ours has ended.
     pub panics: IntCounter,
     responses: [IntCounter; 2],
@@ -91,6 +93,10 @@ impl Metrics {
             streams: IntGauge::new(
                 "plumbline_ext_proc_streams",
                 "Open ext_proc streams, one per request of the gateway.",
+            )?,
+            held_bytes: IntGauge::new(
+                "plumbline_held_bytes",
+                "Bytes of request bodies held until they are complete; --max-held-bytes is the limit.",
             )?,
             panics: IntCounter::new(
                 "plumbline_panics_total",
@@ -160,6 +166,7 @@ impl Metrics {
         let register = |collector| self.registry.register(collector);
         register(Box::new(self.decision_seconds.clone()))?;
         register(Box::new(self.streams.clone()))?;
+        register(Box::new(self.held_bytes.clone()))?;
         register(Box::new(self.panics.clone()))?;
         for result in ["ok", "failed"] {
             self.scrapes.with_label_values(&[result]);
@@ -227,6 +234,11 @@ impl Metrics {
     pub fn mirror_manifests(&self, ok: u64, failed: u64, rejected: usize) {
         raise(&self.manifest_loads, ok, failed);
         self.manifests_rejected.set(i64::try_from(rejected).unwrap_or(i64::MAX));
+    }
+
+    /// Sets the gauge of held request bodies to this sum of bytes.
+    pub fn mirror_held(&self, bytes: usize) {
+        self.held_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
     /// Series of endpoints that left vanish with the reset.

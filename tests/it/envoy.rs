@@ -3,6 +3,8 @@
 //! Every check runs against the ORIGINAL_DST listener and the override_host listener of one Envoy.
 
 mod failures;
+mod guards;
 mod in_flight;
 mod passing;
+mod rewriting;
 mod steering;

@@ -4,7 +4,9 @@
 //! a destination. What holds of every answer is checked by the script: `raw_value` alone (U013, U014),
 //! explicit overwrite and one destination in header and metadata (U022), nothing mirrored (U004).
 
+mod bodies;
 mod storm;
+mod subset;
 
 use envoy_types::pb::envoy::extensions::filters::http::ext_proc::v3::processing_mode::BodySendMode;
 

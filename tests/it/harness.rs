@@ -10,6 +10,7 @@ pub mod picker;
 pub mod script;
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use plumbline::app::{Security, Settings, Source};
@@ -19,6 +20,7 @@ use plumbline::envoy::{self, Modes};
 use plumbline::ext_proc::Options;
 use plumbline::ext_proc::server::Threads;
 use plumbline::ext_proc::tls::Protocol;
+use plumbline::manifests::{Content, Manifests};
 use plumbline::pool::PoolName;
 use plumbline::sim;
 use tokio::time::{Instant, sleep, timeout};
@@ -73,6 +75,12 @@ pub struct Plan {
     pub modes: Modes,
     /// Plumbline as a process of its own, which can be killed.
     pub process: bool,
+    /// Time between two scrapes. A process scrapes at its own default.
+    pub scrape: Duration,
+    /// Largest sum of held bodies in bytes.
+    pub max_held: usize,
+    /// A file of Kubernetes documents.
+    pub manifests: Option<PathBuf>,
 }
 
 impl Default for Plan {
@@ -86,6 +94,9 @@ impl Default for Plan {
             http2_upstream: false,
             modes: Modes::default(),
             process: false,
+            scrape: Duration::from_millis(50),
+            max_held: 1 << 30,
+            manifests: None,
         }
     }
 }
@@ -103,12 +114,20 @@ impl Plan {
             "" => StaticList::default(),
             some => StaticList::parse(some).expect("endpoints"),
         };
+        let mut policy =
+            config::policy(&Params::parse(&self.params()).expect("params")).expect("policy");
+        let manifests = self.manifests.as_ref().map(|path| {
+            let (manifests, findings) = Manifests::open(path, None).expect("readable manifests");
+            assert!(findings.errors.is_empty(), "{findings:?}");
+            let Content { rewrites, objectives } = manifests.content();
+            policy = policy.clone().with_documents(rewrites, objectives);
+            manifests
+        });
         Settings {
-            max_held: 1 << 30,
+            max_held: self.max_held,
             source: Source::Static(list),
-            manifests: None,
-            policy: config::policy(&Params::parse(&self.params()).expect("params"))
-                .expect("policy"),
+            manifests,
+            policy,
             grpc: any,
             grpc_health: any,
             admin: any,
@@ -116,7 +135,7 @@ impl Plan {
             protocol: Protocol::default(),
             options: Options::default(),
             pool: PoolName::default(),
-            scrape_interval: Duration::from_millis(50),
+            scrape_interval: self.scrape,
             drain_timeout: Duration::ZERO,
             threads: Threads::Here,
             max_body: self.max_body,

@@ -1,8 +1,11 @@
 //! Scripted exchanges, and a property against the order that Envoy 1.40 accepts.
 
+mod order;
+
 use proptest::prelude::*;
 
 use super::*;
+use crate::fixed_seed;
 
 const HEAD: Event = Event::RequestHeaders(Head { end: false, upgrade: false });
 
@@ -54,7 +57,8 @@ fn short(reply: &Reply) -> String {
         Reply::RequestTrailers => "RT".into(),
         Reply::ResponseHeaders => "SH".into(),
         Reply::ResponsePiece(c) => format!("SP {}", piece(c)),
-        Reply::ResponseBody(_) => "SB".into(),
+        Reply::ResponseBody(Edit::Keep) => "SB".into(),
+        Reply::ResponseBody(edit) => format!("SB {edit:?}"),
         Reply::ResponseTrailers => "ST".into(),
         Reply::Immediate(r) => format!("immediate {}", r.status),
     }
@@ -203,7 +207,7 @@ fn any_event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    #![proptest_config(crate::fixed_seed())]
+    #![proptest_config(fixed_seed())]
 
     /// Whatever comes in whatever order: request headers are answered at most once and before any
     /// request body, nothing of the request follows its end, nothing follows a close, and pieces stay

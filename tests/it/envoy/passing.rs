@@ -144,7 +144,11 @@ async fn every_body_mode_serves() {
         ("FULL_DUPLEX_STREAMED", "NONE"),
     ];
     for (request, response) in modes {
-        let plan = Plan { sims: 1, modes: Modes { request, response }, ..Plan::default() };
+        let plan = Plan {
+            sims: 1,
+            modes: Modes { request, response, ..Modes::default() },
+            ..Plan::default()
+        };
         let world = World::start(plan).await;
         for (kind, at) in world.gateway.listeners() {
             // Below Envoy's buffer limit, which BUFFERED does not exceed.

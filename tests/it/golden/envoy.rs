@@ -129,7 +129,7 @@ fn world(case: &str, gateway: &str) -> usize {
 
 /// One Envoy per variant of the gateway.
 async fn worlds(echo: &Echo) -> Vec<World> {
-    let modes = |request, response| Modes { request, response };
+    let modes = |request, response| Modes { request, response, ..Modes::default() };
     let plan = Plan { sims: 0, others: vec![echo.at], ..Plan::default() };
     let with = |modes| Plan { modes, ..plan.clone() };
     let plans = [

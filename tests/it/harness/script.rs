@@ -15,6 +15,7 @@ use envoy_types::pb::envoy::service::ext_proc::v3::{
     ProcessingResponse, ProtocolConfiguration, body_mutation,
 };
 use envoy_types::pb::google::protobuf::value::Kind;
+use envoy_types::pb::google::protobuf::{ListValue, Struct, Value};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::transport::Channel;
@@ -23,9 +24,38 @@ use tonic::{Status, Streaming};
 /// The destination, in headers and metadata.
 const DESTINATION: &str = "x-gateway-destination-endpoint";
 
+/// Namespace and key of a subset hint.
+pub const SUBSET: [&str; 2] = ["envoy.lb.subset_hint", "x-gateway-destination-endpoint-subset"];
+/// Namespace and key of the endpoint that served.
+pub const SERVED: [&str; 2] = ["envoy.lb", "x-gateway-destination-endpoint-served"];
+
+/// A list of strings as metadata.
+pub fn list(items: &[&str]) -> Kind {
+    list_of(items.iter().map(|item| text(item)).collect())
+}
+
+/// A list of any kinds as metadata.
+pub fn list_of(items: Vec<Kind>) -> Kind {
+    let values = items.into_iter().map(|kind| Value { kind: Some(kind) });
+    Kind::ListValue(ListValue { values: values.collect() })
+}
+
+/// A string as metadata.
+pub fn text(text: &str) -> Kind {
+    Kind::StringValue(text.to_owned())
+}
+
 /// One connection to the ext_proc port.
 pub async fn connect(at: SocketAddr) -> Channel {
     let endpoint = Channel::from_shared(format!("http://{at}")).expect("an address");
+    endpoint.connect().await.expect("a connection")
+}
+
+/// One connection with the windows of our Envoy bootstrap: a stream's is a small part of the whole.
+pub async fn connect_like_envoy(at: SocketAddr) -> Channel {
+    let endpoint = Channel::from_shared(format!("http://{at}")).expect("an address");
+    let endpoint = endpoint.initial_stream_window_size(64 << 10);
+    let endpoint = endpoint.initial_connection_window_size(1 << 20);
     endpoint.connect().await.expect("a connection")
 }
 
@@ -33,8 +63,10 @@ pub async fn connect(at: SocketAddr) -> Channel {
 pub struct Script {
     to: Option<mpsc::UnboundedSender<ProcessingRequest>>,
     from: Streaming<ProcessingResponse>,
-    /// Sent with the first message.
+    /// Sent with the next message.
     first: ProcessingRequest,
+    /// The request id that an answer has set.
+    pub made_id: Option<String>,
 }
 
 impl Script {
@@ -43,7 +75,7 @@ impl Script {
         let mut client = ExternalProcessorClient::new(channel.clone());
         let opened = client.process(UnboundedReceiverStream::new(messages));
         let from = super::soon("opening a stream", opened).await.expect("a stream").into_inner();
-        Self { to: Some(to), from, first: ProcessingRequest::default() }
+        Self { to: Some(to), from, first: ProcessingRequest::default(), made_id: None }
     }
 
     /// Declares body modes with the first message.
@@ -60,6 +92,18 @@ impl Script {
     pub fn watching(mut self) -> Self {
         self.first.observability_mode = true;
         self
+    }
+
+    /// Puts metadata on the next message.
+    pub fn metadata(&mut self, [namespace, key]: [&str; 2], kind: Kind) {
+        let fields = [(key.to_owned(), Value { kind: Some(kind) })].into();
+        let context = self.first.metadata_context.get_or_insert_default();
+        context.filter_metadata.insert(namespace.to_owned(), Struct { fields });
+    }
+
+    /// A headers message without a header map, which no gateway should send.
+    pub fn headers_without_a_map(&mut self) {
+        self.say(Request::RequestHeaders(HttpHeaders::default()));
     }
 
     fn say(&mut self, request: Request) {
@@ -102,8 +146,34 @@ impl Script {
     pub async fn hear(&mut self) -> Option<Result<Heard, Status>> {
         match super::soon("an answer", self.from.message()).await {
             Ok(None) => None,
-            Ok(Some(answer)) => Some(Ok(Heard::checked(answer))),
+            Ok(Some(answer)) => {
+                self.made_id = made_id(&answer).or(self.made_id.take());
+                Some(Ok(Heard::checked(answer)))
+            }
             Err(status) => Some(Err(status)),
+        }
+    }
+
+    /// The next answer, which must be a refusal that ends the stream.
+    pub async fn refused(&mut self) -> Refused {
+        let message = super::soon("a refusal", self.from.message()).await.expect("no error");
+        let response = message.expect("an answer").response.expect("a response");
+        let Response::ImmediateResponse(response) = response else { panic!("{response:?}") };
+        self.end().await;
+        Refused::of(response)
+    }
+
+    /// Hears the destination and then the pieces of a full-duplex request body to its end.
+    pub async fn sent_on(&mut self) -> (String, Vec<u8>) {
+        let destination = self.answer().await.destination().to_owned();
+        let mut body = Vec::new();
+        loop {
+            let heard = self.answer().await;
+            let Heard::RequestPiece(bytes, end) = heard else { panic!("{heard:?}") };
+            body.extend(bytes);
+            if end {
+                return (destination, body);
+            }
         }
     }
 
@@ -148,10 +218,21 @@ pub enum Heard {
     RequestBody {
         destination: Option<String>,
     },
+    /// An answer to a body that is replaced, and the `content-length` it sets.
+    NewRequestBody {
+        destination: Option<String>,
+        body: String,
+        length: Option<usize>,
+    },
     RequestTrailers,
     ResponseHeaders,
     ResponsePiece(Vec<u8>, bool),
     ResponseBody,
+    /// As [`Heard::NewRequestBody`].
+    NewResponseBody {
+        body: String,
+        length: Option<usize>,
+    },
     ResponseTrailers,
     Immediate {
         status: i32,
@@ -170,7 +251,12 @@ impl Heard {
             }
             Response::RequestBody(body) => match streamed(&body.response) {
                 Some((bytes, end)) => Self::RequestPiece(bytes, end),
-                None => Self::RequestBody { destination: mutation(body.response).0 },
+                None => match replaced(&body.response) {
+                    Some((body, length, destination)) => {
+                        Self::NewRequestBody { destination, body, length }
+                    }
+                    None => Self::RequestBody { destination: mutation(body.response).0 },
+                },
             },
             Response::RequestTrailers(_) => Self::RequestTrailers,
             Response::ResponseHeaders(headers) => {
@@ -180,16 +266,20 @@ impl Heard {
             }
             Response::ResponseBody(body) => match streamed(&body.response) {
                 Some((bytes, end)) => Self::ResponsePiece(bytes, end),
-                None => Self::ResponseBody,
+                None => match replaced(&body.response) {
+                    Some((body, length, None)) => Self::NewResponseBody { body, length },
+                    Some(steered) => panic!("a response is not steered: {steered:?}"),
+                    None => Self::ResponseBody,
+                },
             },
             Response::ResponseTrailers(_) => Self::ResponseTrailers,
             Response::ImmediateResponse(response) => immediate(response),
             other => panic!("an answer that nobody asked for: {other:?}"),
         };
         let named = match &heard {
-            Self::RequestHeaders { destination, .. } | Self::RequestBody { destination } => {
-                destination.clone()
-            }
+            Self::RequestHeaders { destination, .. }
+            | Self::RequestBody { destination }
+            | Self::NewRequestBody { destination, .. } => destination.clone(),
             _ => None,
         };
         assert_eq!(named, steered, "header and metadata name the same destination");
@@ -200,7 +290,8 @@ impl Heard {
     pub fn destination(&self) -> &str {
         match self {
             Self::RequestHeaders { destination: Some(to), .. }
-            | Self::RequestBody { destination: Some(to) } => to,
+            | Self::RequestBody { destination: Some(to) }
+            | Self::NewRequestBody { destination: Some(to), .. } => to,
             other => panic!("no destination in {other:?}"),
         }
     }
@@ -247,7 +338,64 @@ fn streamed(common: &Option<CommonResponse>) -> Option<(Vec<u8>, bool)> {
         body_mutation::Mutation::StreamedResponse(piece) => {
             Some((piece.body.clone(), piece.end_of_stream))
         }
+        body_mutation::Mutation::Body(_) => None,
         other => panic!("a body mutation that nobody asked for: {other:?}"),
+    }
+}
+
+/// A replaced body, the length it states, and a destination.
+fn replaced(common: &Option<CommonResponse>) -> Option<(String, Option<usize>, Option<String>)> {
+    let common = common.as_ref()?;
+    let Some(body_mutation::Mutation::Body(body)) = &common.body_mutation.as_ref()?.mutation else {
+        return None;
+    };
+    let set = common.header_mutation.iter().flat_map(|m| &m.set_headers).map(checked_header);
+    let set: Vec<_> = set.collect();
+    let value = |name| set.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone());
+    let (length, destination) = (value("content-length"), value(DESTINATION));
+    let known = [&length, &destination].into_iter().flatten().count();
+    assert_eq!(set.len(), known, "headers that nobody asked for: {set:?}");
+    let body = String::from_utf8(body.clone()).expect("text");
+    Some((body, length.map(|length| length.parse().expect("a number")), destination))
+}
+
+/// The request id that an answer to request headers sets.
+fn made_id(answer: &ProcessingResponse) -> Option<String> {
+    let Some(Response::RequestHeaders(headers)) = &answer.response else { return None };
+    let set = &headers.response.as_ref()?.header_mutation.as_ref()?.set_headers;
+    let id = set.iter().map(checked_header).find(|(key, _)| key == "x-request-id");
+    id.map(|(_, id)| id)
+}
+
+/// All of a refusal.
+#[derive(Debug, PartialEq)]
+pub struct Refused {
+    pub status: i32,
+    pub body: String,
+    pub details: String,
+    /// `x-llm-d-request-dropped-reason`.
+    pub reason: Option<String>,
+    pub retry_after: Option<String>,
+}
+
+impl Refused {
+    fn of(response: ImmediateResponse) -> Self {
+        let set = response.headers.map(|mutation| mutation.set_headers).unwrap_or_default();
+        let set: Vec<_> = set.iter().map(checked_header).collect();
+        let value = |name| set.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone());
+        Self {
+            status: response.status.expect("a status").code,
+            body: String::from_utf8(response.body).expect("text"),
+            details: response.details,
+            reason: value("x-llm-d-request-dropped-reason"),
+            retry_after: value("retry-after"),
+        }
+    }
+
+    /// A refusal of nothing but these.
+    pub fn plain(status: i32, body: &str, details: &str) -> Self {
+        let (body, details) = (body.to_owned(), details.to_owned());
+        Self { status, body, details, reason: None, retry_after: None }
     }
 }
 
