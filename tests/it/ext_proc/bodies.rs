@@ -23,7 +23,7 @@ const TO_HEADER: (&str, &str) = ("x-llm-d-model-name-rewrite", "served-by-header
 const BODY: &str = r#"{"seed":9007199254740993, "model" : "asked","z":1,"a":[{"model":"inner"}],
  "messages":[{"role":"user","content":"\u00e9 asked"}]}"#;
 
-/// Documents that turn `asked` into `served` and `gone` into nothing.
+/// A document that turns `asked` into `served`.
 const RULES: &str = "kind: InferenceModelRewrite
 apiVersion: llm-d.ai/v1alpha2
 metadata: {name: rules}
