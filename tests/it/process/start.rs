@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 
 use crate::harness::picker::{Picker, command};
-use crate::harness::{Plan, free_port, soon, wait_for};
+use crate::harness::{Plan, soon, wait_for};
 
 /// U140: not ready while the first scrape of a server that accepts and never answers is under way;
 /// ready when its limit has passed, with the server counted as full. Mutants: ready at once; waiting for a
@@ -42,12 +42,12 @@ async fn a_port_in_use_ends_the_start() {
     for (flag, part) in
         [("--grpc-port", "ext_proc"), ("--grpc-health-port", "health"), ("--metrics-port", "admin")]
     {
-        let taken = free_port();
-        let _owner = TcpListener::bind(taken).unwrap();
+        let owner = TcpListener::bind("127.0.0.1:0").unwrap();
+        let taken = owner.local_addr().unwrap();
         let mut flags = vec!["--bind-address=127.0.0.1".to_owned()];
         for port in ["--grpc-port", "--grpc-health-port", "--metrics-port"] {
-            let at = if port == flag { taken } else { free_port() };
-            flags.push(format!("{port}={}", at.port()));
+            let at = if port == flag { taken.port() } else { 0 };
+            flags.push(format!("{port}={at}"));
         }
         let output = soon("the binary", command(&flags).output()).await.unwrap();
         let text = String::from_utf8(output.stderr).unwrap();
