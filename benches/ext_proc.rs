@@ -192,8 +192,12 @@ async fn exchange(
     messages: Vec<pb::ProcessingRequest>,
 ) {
     use pb::processing_response::Response as Out;
-    let pending = tokio_stream::iter(messages).chain(tokio_stream::pending());
-    let mut answers = client.process(pending).await.unwrap().into_inner();
+    // Open until the answer is complete and gone with it: the client library then resets the stream, as
+    // Envoy does. A request stream that never ended would leave every stream open.
+    let (_open, until_dropped) = tokio::sync::oneshot::channel::<()>();
+    let end = futures_util::stream::once(until_dropped).filter_map(|_| None);
+    let stream = tokio_stream::iter(messages).chain(end);
+    let mut answers = client.process(stream).await.unwrap().into_inner();
     loop {
         let answer = answers.next().await.unwrap().unwrap();
         let Some(Out::RequestBody(body)) = answer.response else {

@@ -106,7 +106,8 @@ pub(super) fn read(headers: HttpHeaders) -> Option<RequestHead> {
         match key {
             ":path" => head.paths[0] = Some(text(header)),
             ":method" => head.upgrade |= bytes(&header) == b"CONNECT",
-            "upgrade" => head.upgrade = true,
+            // An offer of HTTP/2 is no tunnel: the request goes on as it is, with its body.
+            "upgrade" => head.upgrade |= !bytes(&header).eq_ignore_ascii_case(b"h2c"),
             "x-original-path" => head.paths[1] = Some(text(header)),
             "x-forwarded-path" => head.paths[2] = Some(text(header)),
             "content-type" => head.content_type = Some(text(header)),

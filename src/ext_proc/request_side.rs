@@ -22,13 +22,9 @@ pub(super) struct RequestSide {
 impl RequestSide {
     /// Takes the headers. `limit` bounds the body, inflated or not, in bytes.
     pub(super) fn new(head: RequestHead, limit: usize) -> Self {
-        let text = |value: &Option<String>| value.clone().unwrap_or_default();
-        let reader = BodyReader::new(
-            head.api(),
-            &text(&head.content_type),
-            &text(&head.content_encoding),
-            limit as u64,
-        );
+        let content_type = head.content_type.as_deref().unwrap_or_default();
+        let content_encoding = head.content_encoding.as_deref().unwrap_or_default();
+        let reader = BodyReader::new(head.api(), content_type, content_encoding, limit as u64);
         Self { head, reader: Some(reader) }
     }
 
