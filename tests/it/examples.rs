@@ -31,8 +31,13 @@ fn envoy_accepts_the_gateway_example() {
 fn the_readme_names_real_flags_and_files() {
     let readme = std::fs::read_to_string(path("README.md")).unwrap();
     let mut help = String::new();
-    for command in [&["--help"][..], &["check", "--help"], &["demo", "--help"], &["sim", "--help"]]
-    {
+    for command in [
+        &["--help"][..],
+        &["check", "--help"],
+        &["demo", "--help"],
+        &["sim", "--help"],
+        &["conformance", "--help"],
+    ] {
         let output = Command::new(env!("CARGO_BIN_EXE_plumbline")).args(command).output().unwrap();
         help += &String::from_utf8(output.stdout).unwrap();
     }
