@@ -26,7 +26,7 @@ use tokio::time::Instant;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::endpoint::Load;
-use crate::policy::PolicyReader;
+use crate::policy::{Policy, PolicyReader};
 use crate::pool::PoolView;
 use crate::response::Restore;
 use crate::routing::subset::Subset;
@@ -121,20 +121,19 @@ impl Picking {
     /// Reads what the complete request says and edits its model; see [`RequestSide::finish`].
     fn understand(
         &self,
+        policy: &Policy,
         request: &mut RequestSide,
         session: &mut Session,
     ) -> Result<Option<Restore>, Rejection> {
-        let policy = self.policy.load();
         DESK.with_borrow_mut(|desk| {
             request.finish(session, &policy.rewrites, &mut desk.rng, self.max_body)
         })
     }
 
     /// One decision on the pool of this instant, among the endpoints that `subset` admits.
-    pub(crate) fn pick(&self, subset: Option<&Subset>) -> Result<Pick, Rejection> {
+    pub(crate) fn pick(&self, policy: &Policy, subset: Option<&Subset>) -> Result<Pick, Rejection> {
         let start = Instant::now();
         let pool = self.store.pool();
-        let policy = self.policy.load();
         let picked = DESK.with_borrow_mut(|desk| {
             self.store.read_loads(&pool, start.into_std(), &mut desk.loads);
             let view = PoolView { members: &pool.members, loads: &desk.loads };

@@ -10,6 +10,7 @@ pub mod demo;
 pub mod lifecycle;
 
 // Vocabulary: plain values.
+pub mod causes;
 pub mod endpoint;
 pub mod pool;
 pub mod request;

@@ -19,6 +19,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
+use crate::causes;
 use crate::endpoint::Endpoint;
 use crate::lifecycle::Latch;
 use crate::pool::{Member, Slot};
@@ -133,7 +134,7 @@ impl Scrape {
             }
             Ok(Err(error)) => {
                 let pause = error.is_connect().then(|| (last_pause * 2).min(MAX_BACKOFF));
-                ("failed", Some(chain(&error)), pause)
+                ("failed", Some(causes::in_one_line(&error)), pause)
             }
             Err(_) => {
                 self.connection.reset();
@@ -167,17 +168,6 @@ fn publish(page: &[u8], engine: &Engine, writer: &LoadWriter) -> Option<String> 
     writer.publish(&page, Instant::now().into_std());
     let faults: Vec<_> = reading.faults.iter().map(ToString::to_string).collect();
     (!faults.is_empty()).then(|| faults.join("; "))
-}
-
-/// An error with its causes, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

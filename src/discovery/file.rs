@@ -3,7 +3,6 @@
 //! Decides what a change does: a good file replaces the set, a bad or missing one leaves the old set
 //! and is logged and counted. What the file may say is [`document`]'s.
 
-use std::error::Error;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -11,6 +10,7 @@ use tokio::sync::watch;
 
 use super::document::{self, DocumentError, Parsed};
 use super::{Discovery, Drain, Members, Sink, drained};
+use crate::causes::in_one_line;
 use crate::watched_file::{WatchedFile, WatchedFileError};
 
 /// A watched endpoint file.
@@ -112,11 +112,11 @@ impl FileDiscovery {
                 }
                 // Without a first set there is nothing to keep.
                 Err(error) if sent.is_none() => {
-                    self.reloads.refused(chain(&error));
+                    self.reloads.refused(in_one_line(&error));
                     return Err(error);
                 }
                 Err(error) => {
-                    let error = chain(&error);
+                    let error = in_one_line(&error);
                     tracing::error!(%error, "endpoint file is not usable, the old endpoints stay");
                     self.reloads.refused(error);
                 }
@@ -154,12 +154,6 @@ impl Discovery for FileDiscovery {
             () = drained(&mut drain) => Ok(()),
         }
     }
-}
-
-/// The error and its causes in one line.
-fn chain(error: &(dyn Error + 'static)) -> String {
-    let causes = std::iter::successors(Some(error), |error| (*error).source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 #[cfg(test)]

@@ -193,11 +193,13 @@ impl ProcessStream {
     }
 
     fn pick(&mut self) -> Result<Arc<str>, Rejection> {
-        let restore = self.picking.understand(&mut self.request, &mut self.session)?;
+        // One policy decides the whole request, model and endpoint.
+        let policy = self.picking.policy.load();
+        let restore = self.picking.understand(&policy, &mut self.request, &mut self.session)?;
         if self.request.if_available() {
             return Err(rejection::not_cached());
         }
-        let pick = self.picking.pick(self.subset.as_ref())?;
+        let pick = self.picking.pick(&policy, self.subset.as_ref())?;
         if restore.is_some() {
             self.session.restore_responses();
         }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     // Vocabulary.
     ("units", &[]),
+    ("causes", &[]),
     ("endpoint", &["units"]),
     ("thresholds", &["units"]),
     ("request", &["units"]),
@@ -24,13 +25,14 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("yaml", &[]),
     ("manifests", &["routing", "watched_file", "yaml"]),
     ("config", &["endpoint", "policy", "routing", "thresholds", "units"]),
-    ("discovery", &["endpoint", "units", "watched_file", "yaml"]),
-    ("poller", &["endpoint", "lifecycle", "pool", "store", "telemetry", "units"]),
+    ("discovery", &["causes", "endpoint", "units", "watched_file", "yaml"]),
+    ("poller", &["causes", "endpoint", "lifecycle", "pool", "store", "telemetry", "units"]),
     // Adapters out.
     ("telemetry", &["endpoint", "policy", "pool", "response", "saturation", "thresholds", "units"]),
     (
         "ext_proc",
         &[
+            "causes",
             "endpoint",
             "policy",
             "pool",

@@ -172,7 +172,7 @@ async fn a_bad_start_is_an_error_that_names_path_and_cause() {
         let (sink, mut sets) = mpsc::channel(1);
         let (_keep, drain) = watch::channel(false);
         let discovery = FileDiscovery::new(&path, Arc::clone(&reloads));
-        let error = chain(&discovery.run(sink, drain).await.unwrap_err());
+        let error = in_one_line(&discovery.run(sink, drain).await.unwrap_err());
         assert!(error.contains(path.to_str().unwrap()) && error.contains(cause), "{error}");
         assert_eq!(reloads.now().last_error, Some(error));
         assert!(sets.recv().await.is_none());

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::{CRT, Current, Files, KEY};
+use crate::causes;
 use crate::telemetry::metrics::Metrics;
 use crate::watched_file::{WatchedFile, WatchedFileError};
 
@@ -87,7 +88,7 @@ impl Renewal {
         }
         let pair = files.and_then(|files| match files.pair(&self.folder) {
             Ok(pair) => Ok((files, pair)),
-            Err(error) => Err(format!("{:#}", anyhow::Error::from(error))),
+            Err(error) => Err(causes::in_one_line(&error)),
         });
         let result = match pair {
             Ok((files, pair)) => {
