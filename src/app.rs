@@ -25,6 +25,8 @@ use crate::discovery::file::{FileDiscovery, Reloads};
 use crate::discovery::static_list::StaticList;
 use crate::ext_proc::server::{self, Threads};
 use crate::ext_proc::{Options, Picking, tls};
+use crate::flow::Limits;
+use crate::flow_control::FlowControl;
 use crate::lifecycle::Lifecycle;
 use crate::manifests::{Loads, Manifests};
 use crate::policy::{Policy, PolicyWriter};
@@ -91,6 +93,8 @@ pub struct Settings {
     pub max_body: usize,
     /// Largest sum of held request bodies in bytes.
     pub max_held: usize,
+    /// How much may wait for an endpoint while there is none; `None` refuses it at once.
+    pub waiting_room: Option<Limits>,
     /// Whether `/debug` answers other hosts.
     pub debug_remote: bool,
 }
@@ -156,7 +160,18 @@ impl App {
             interval: settings.scrape_interval,
         };
         let not_synced = lifecycle.latch(membership::NOT_SYNCED);
-        let members = membership::run(sets, writer, poller, lifecycle.clone(), Some(not_synced));
+        let (changed, changes) = watch::channel(());
+        let flow = settings.waiting_room.map(|limits| {
+            let (control, owner) = FlowControl::new(limits, store.clone());
+            let owner = owner.run(changes, lifecycle.clone(), stopped_rest.clone());
+            rest.spawn(async move {
+                owner.await;
+                Ok(())
+            });
+            control
+        });
+        let members =
+            membership::run(sets, (writer, changed), poller, lifecycle.clone(), Some(not_synced));
         rest.spawn(async move {
             members.await;
             Ok(())
@@ -190,6 +205,7 @@ impl App {
             held: held.clone(),
             max_held: settings.max_held,
             options: settings.options,
+            flow: flow.clone(),
             linger: (settings.scrape_interval * 2).max(Duration::from_millis(250)),
         };
         let routes = Routes::new(picking.into_service())
@@ -209,6 +225,7 @@ impl App {
             metrics,
             scrapes,
             held,
+            flow,
             reloads,
             manifests,
             debug_remote: settings.debug_remote,

@@ -10,6 +10,7 @@ pub mod server;
 pub mod session;
 mod stream;
 pub mod tls;
+mod turn;
 mod wire;
 
 use std::cell::RefCell;
@@ -26,11 +27,11 @@ use tokio::time::Instant;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::endpoint::Load;
+use crate::flow_control::FlowControl;
 use crate::policy::{Policy, PolicyReader};
 use crate::pool::PoolView;
 use crate::response::Restore;
-use crate::routing::subset::Subset;
-use crate::routing::{self, Refusal, Scratch};
+use crate::routing::{self, Ask, Refusal, Scratch};
 use crate::store::{HeldBytes, InFlight, Store};
 use crate::telemetry::metrics::Metrics;
 use rejection::Rejection;
@@ -75,6 +76,8 @@ pub struct Picking {
     pub held: HeldBytes,
     /// Largest sum of held bodies in bytes.
     pub max_held: usize,
+    /// Where requests wait that meet an empty pool; without it they are refused.
+    pub flow: Option<FlowControl>,
     /// How long a request stays counted whose end the gateway does not show: two scrapes, at least
     /// 250 ms.
     pub linger: Duration,
@@ -118,20 +121,23 @@ impl Picking {
         }
     }
 
-    /// Reads what the complete request says and edits its model; see [`RequestSide::finish`].
+    /// Reads what the complete request says and, unless it is `held`, edits its model; see
+    /// [`RequestSide::rewrite`].
     fn understand(
         &self,
         policy: &Policy,
         request: &mut RequestSide,
         session: &mut Session,
+        held: bool,
     ) -> Result<Option<Restore>, Rejection> {
         DESK.with_borrow_mut(|desk| {
-            request.finish(session, &policy.rewrites, &mut desk.rng, self.max_body)
+            request.read(session, self.max_body)?;
+            request.rewrite(session, &policy.rewrites, &mut desk.rng, self.max_body, held)
         })
     }
 
-    /// One decision on the pool of this instant, among the endpoints that `subset` admits.
-    pub(crate) fn pick(&self, policy: &Policy, subset: Option<&Subset>) -> Result<Pick, Rejection> {
+    /// One decision on the pool of this instant.
+    pub(crate) fn pick(&self, policy: &Policy, ask: &Ask<'_>) -> Result<Pick, Refusal> {
         let start = Instant::now();
         let pool = self.store.pool();
         let picked = DESK.with_borrow_mut(|desk| {
@@ -139,7 +145,7 @@ impl Picking {
             let view = PoolView { members: &pool.members, loads: &desk.loads };
             let Desk { scratch, rng, .. } = desk;
             let order =
-                routing::schedule(&view, subset, &policy.profile, &policy.thresholds, rng, scratch);
+                routing::schedule(&view, ask, &policy.profile, &policy.thresholds, rng, scratch);
             let first = order.map(|mut order| order.next());
             let emitted = if self.options.emit_scores { usize::MAX } else { 0 };
             let destination = |index: usize| Arc::clone(&pool.members[index].destination);
@@ -159,8 +165,8 @@ impl Picking {
                 })
             }
             // A schedule never succeeds empty; were it ever to, no endpoint is the true answer.
-            Ok((None, _)) => Err(rejection::of(Refusal::NoEndpoints)),
-            Err(refusal) => Err(rejection::of(refusal)),
+            Ok((None, _)) => Err(Refusal::NoEndpoints),
+            Err(refusal) => Err(refusal),
         }
     }
 }

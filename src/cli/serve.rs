@@ -126,6 +126,7 @@ impl ServeArgs {
             threads: listening.threads(),
             max_body: listening.max_body_bytes,
             max_held: listening.max_held_bytes,
+            waiting_room: self.deciding.waiting_room(),
             debug_remote: listening.debug_remote,
         };
         Ok(Resolved { settings, warnings, left_out: findings.errors })

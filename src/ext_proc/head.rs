@@ -55,6 +55,8 @@ pub(super) struct RequestHead {
     pub(super) content_encoding: Option<String>,
     /// Name of the objective that gives the priority.
     pub(super) objective: Option<String>,
+    /// Whose traffic it is.
+    pub(super) fairness: Option<String>,
     /// Model to put into the body, set by a body-based router before us.
     pub(super) rewrite_to: Option<String>,
     /// Whether `x-request-id` came with a value.
@@ -90,7 +92,7 @@ impl Aliased {
 /// Reads the headers; `None` when the message has no header map at all.
 pub(super) fn read(headers: HttpHeaders) -> Option<RequestHead> {
     let mut head = RequestHead::default();
-    let (mut objective, mut rewrite) = (Aliased::default(), Aliased::default());
+    let [mut objective, mut fairness, mut rewrite] = [(); 3].map(|()| Aliased::default());
     for header in headers.headers?.headers {
         let lower;
         let key = if header.key.bytes().any(|b| b.is_ascii_uppercase()) {
@@ -116,12 +118,15 @@ pub(super) fn read(headers: HttpHeaders) -> Option<RequestHead> {
             "prefer" => head.if_available |= prefers_available(bytes(&header)),
             "x-llm-d-inference-objective" => objective.new = Some(text(header)),
             "x-gateway-inference-objective" => objective.old = Some(text(header)),
+            "x-llm-d-inference-fairness-id" => fairness.new = Some(text(header)),
+            "x-gateway-inference-fairness-id" => fairness.old = Some(text(header)),
             "x-llm-d-model-name-rewrite" => rewrite.new = Some(text(header)),
             "x-gateway-model-name-rewrite" => rewrite.old = Some(text(header)),
             _ => {}
         }
     }
     head.objective = objective.value();
+    head.fairness = fairness.value();
     head.rewrite_to = rewrite.value();
     Some(head)
 }

@@ -8,6 +8,9 @@
 //! Start --headers--> Collecting --end of body--> Picking --decided--> Done
 //!            \--no body, upgrade, STREAMED, NONE--> Picking --decided--> Passing --end--> Done
 //! ```
+//!
+//! Where [`Session::may_wait`] says so, a request may stay in Picking for as long as the driver likes,
+//! while events go on to come in.
 
 use std::sync::Arc;
 
@@ -124,7 +127,8 @@ pub enum Reply {
 /// What to do next, in order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    /// Choose an endpoint and tell [`Session::decided`], before any later event.
+    /// Choose an endpoint and tell [`Session::decided`]: before any later event, unless the request may
+    /// wait and is [`resumed`](Session::resume) later.
     Pick,
     /// Send this.
     Reply(Reply),
@@ -284,6 +288,26 @@ impl Session {
     pub fn fault(&mut self, actions: &mut Vec<Action>) {
         self.closed = false;
         self.reject(rejection::fault(), actions);
+    }
+
+    /// Whether the pick that is due may be left for later: the gateway has sent all of the request, and in
+    /// full duplex it sets no timer for our answer. A request without a body is not worth a wait.
+    pub fn may_wait(&self) -> bool {
+        matches!(self.request, Request::Picking(Ending::Body { .. } | Ending::Trailers))
+            && self.modes.request == BodyMode::FullDuplex
+    }
+
+    /// Whether a pick is due: it was asked for, and neither decided nor overtaken by an answer of the
+    /// gateway's own.
+    pub fn is_picking(&self) -> bool {
+        matches!(self.request, Request::Picking(_)) && !self.closed
+    }
+
+    /// Asks for the pick of a request that waited, unless it is not wanted any more.
+    pub fn resume(&mut self, actions: &mut Vec<Action>) {
+        if self.is_picking() {
+            actions.push(Action::Pick);
+        }
     }
 
     /// The answer to [`Action::Pick`]: where the request goes, or why nowhere. Too late, when the gateway

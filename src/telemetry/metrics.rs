@@ -3,6 +3,8 @@
 //! Decides what is exposed. Counters are moved where things happen; gauges that mirror other state
 //! (loads, policy) are set when somebody scrapes. Units are in the names, as Prometheus asks.
 
+use std::time::Duration;
+
 use prometheus::{
     Encoder as _, Gauge, GaugeVec, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge,
     Opts, Registry, TextEncoder,
@@ -41,6 +43,12 @@ pub struct Metrics {
     pub streams: IntGauge,
     /// Request bodies that are held, in bytes.
     held_bytes: IntGauge,
+    /// Requests that wait for an endpoint.
+    waiting: IntGauge,
+    /// Their bodies, in bytes.
+    waiting_bytes: IntGauge,
+    /// Age of the oldest in seconds.
+    waiting_oldest: Gauge,
     /// Streams that a fault of ours has ended.
     pub panics: IntCounter,
     responses: [IntCounter; 2],
@@ -98,6 +106,18 @@ impl Metrics {
                 "plumbline_held_bytes",
                 "Bytes of request bodies held until they are complete; --max-held-bytes is the limit.",
             )?,
+            waiting: IntGauge::new(
+                "plumbline_waiting_requests",
+                "Requests that wait for an endpoint while the pool is empty.",
+            )?,
+            waiting_bytes: IntGauge::new(
+                "plumbline_waiting_bytes",
+                "Bytes of the bodies of requests that wait for an endpoint.",
+            )?,
+            waiting_oldest: Gauge::new(
+                "plumbline_waiting_oldest_seconds",
+                "How long the oldest of the waiting requests has waited; 0 without any.",
+            )?,
             panics: IntCounter::new(
                 "plumbline_panics_total",
                 "Streams ended by a fault of the picker; each is a bug to report.",
@@ -154,7 +174,9 @@ impl Metrics {
             registry,
         };
         // Known from the start, so that a rate has a zero to begin at.
-        requests.with_label_values(&["rejected-no-endpoints"]);
+        for result in ["rejected-no-endpoints", "rejected-saturated"] {
+            requests.with_label_values(&[result]);
+        }
         for family in [requests, responses, tokens] {
             metrics.registry.register(Box::new(family))?;
         }
@@ -167,6 +189,9 @@ impl Metrics {
         register(Box::new(self.decision_seconds.clone()))?;
         register(Box::new(self.streams.clone()))?;
         register(Box::new(self.held_bytes.clone()))?;
+        register(Box::new(self.waiting.clone()))?;
+        register(Box::new(self.waiting_bytes.clone()))?;
+        register(Box::new(self.waiting_oldest.clone()))?;
         register(Box::new(self.panics.clone()))?;
         for result in ["ok", "failed"] {
             self.scrapes.with_label_values(&[result]);
@@ -239,6 +264,13 @@ impl Metrics {
     /// Sets the gauge of held request bodies to this sum of bytes.
     pub fn mirror_held(&self, bytes: usize) {
         self.held_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+
+    /// Sets the gauges of waiting requests: how many, their bytes, the age of the oldest.
+    pub fn mirror_waiting(&self, requests: usize, bytes: u64, oldest: Option<Duration>) {
+        self.waiting.set(i64::try_from(requests).unwrap_or(i64::MAX));
+        self.waiting_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+        self.waiting_oldest.set(oldest.unwrap_or_default().as_secs_f64());
     }
 
     /// Series of endpoints that left vanish with the reset.

@@ -20,6 +20,7 @@ use plumbline::envoy::{self, Modes};
 use plumbline::ext_proc::Options;
 use plumbline::ext_proc::server::Threads;
 use plumbline::ext_proc::tls::Protocol;
+use plumbline::flow::Limits;
 use plumbline::manifests::{Content, Manifests};
 use plumbline::pool::PoolName;
 use plumbline::sim;
@@ -79,6 +80,8 @@ pub struct Plan {
     pub scrape: Duration,
     /// Largest sum of held bodies in bytes.
     pub max_held: usize,
+    /// How much may wait for an endpoint.
+    pub waiting_room: Option<Limits>,
     /// A file of Kubernetes documents.
     pub manifests: Option<PathBuf>,
 }
@@ -96,6 +99,7 @@ impl Default for Plan {
             process: false,
             scrape: Duration::from_millis(50),
             max_held: 1 << 30,
+            waiting_room: None,
             manifests: None,
         }
     }
@@ -125,6 +129,7 @@ impl Plan {
         });
         Settings {
             max_held: self.max_held,
+            waiting_room: self.waiting_room,
             source: Source::Static(list),
             manifests,
             policy,

@@ -14,13 +14,15 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("pool", &["endpoint", "units"]),
     ("response", &["units"]),
     // Core.
+    ("flow", &[]),
     ("saturation", &["endpoint", "pool", "thresholds", "units"]),
     ("routing", &["endpoint", "pool", "saturation", "thresholds", "units"]),
     // State.
     ("policy", &["routing", "thresholds", "units"]),
     ("store", &["endpoint", "pool", "units"]),
-    // Adapters in.
     ("lifecycle", &[]),
+    ("flow_control", &["flow", "lifecycle", "store"]),
+    // Adapters in.
     ("watched_file", &["units"]),
     ("yaml", &[]),
     ("manifests", &["routing", "watched_file", "yaml"]),
@@ -34,6 +36,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         &[
             "causes",
             "endpoint",
+            "flow",
+            "flow_control",
             "policy",
             "pool",
             "request",
@@ -50,6 +54,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         &[
             "discovery",
             "endpoint",
+            "flow_control",
             "lifecycle",
             "manifests",
             "policy",
@@ -76,6 +81,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "config",
             "discovery",
             "ext_proc",
+            "flow",
+            "flow_control",
             "lifecycle",
             "manifests",
             "policy",
@@ -97,6 +104,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "discovery",
             "envoy",
             "ext_proc",
+            "flow",
             "manifests",
             "policy",
             "pool",
@@ -109,8 +117,17 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
 ];
 
 /// Vocabulary and core: no clock, no chance of their own, no I/O, no log, no lock.
-const PURE: &[&str] =
-    &["units", "endpoint", "thresholds", "pool", "request", "response", "saturation", "routing"];
+const PURE: &[&str] = &[
+    "units",
+    "endpoint",
+    "thresholds",
+    "pool",
+    "request",
+    "response",
+    "flow",
+    "saturation",
+    "routing",
+];
 
 /// What purity forbids. `Instant` and `Duration` as values are fine.
 const IMPURE: &[&str] = &[

@@ -10,6 +10,7 @@ use clap::{ArgAction, Args, ValueEnum};
 
 use crate::cli::{boolean, duration};
 use crate::ext_proc::server::Threads;
+use crate::flow::Limits;
 use crate::telemetry::{self, LogFormat};
 use crate::units::parse_bytes;
 
@@ -28,6 +29,36 @@ pub(super) struct Deciding {
     #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true",
           num_args = 0..=1, require_equals = true, action = ArgAction::Set, value_parser = boolean)]
     pub(super) emit_endpoint_scores: bool,
+    /// Hold requests that meet an empty pool until an endpoint joins, in full duplex only: at most 1,000
+    /// requests and 256Mi of bodies.
+    #[arg(long, value_name = "WHETHER", value_enum, default_value_t = Switch::Off)]
+    waiting_room: Switch,
+    /// Longest wait for an endpoint; keep it below the gateway's stream_idle_timeout.
+    #[arg(long, value_name = "DURATION", default_value = "290s", value_parser = wait)]
+    waiting_room_timeout: Duration,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Switch {
+    On,
+    Off,
+}
+
+/// A wait of some length. A longer one than a day is none that a gateway could be told of.
+fn wait(text: &str) -> Result<Duration, String> {
+    let wait = duration(text)?;
+    if wait.is_zero() || wait > Duration::from_secs(24 * 3600) {
+        return Err("must be above 0s and at most 24h".to_owned());
+    }
+    Ok(wait)
+}
+
+impl Deciding {
+    /// How much may wait; `None` where nothing may.
+    pub(super) fn waiting_room(&self) -> Option<Limits> {
+        let limits = Limits { wait: self.waiting_room_timeout, ..Limits::default() };
+        (self.waiting_room == Switch::On).then_some(limits)
+    }
 }
 
 /// Where to listen and what to bear.

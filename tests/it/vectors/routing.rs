@@ -12,7 +12,7 @@ use plumbline::pool::{Member, PoolView, Slot};
 use plumbline::routing::filter::Filter;
 use plumbline::routing::picker::{Choice, Picker, Scored};
 use plumbline::routing::scorer::Scorer;
-use plumbline::routing::{self, Profile, Scratch};
+use plumbline::routing::{self, Ask, Profile, Scratch};
 use plumbline::saturation;
 use plumbline::thresholds::Thresholds;
 use rand::SeedableRng;
@@ -301,7 +301,7 @@ fn profile_sum() {
         for _ in 0..64 {
             let order = routing::schedule(
                 &table.view(),
-                None,
+                &Ask::default(),
                 &profile,
                 &Thresholds::default(),
                 &mut rng,
