@@ -7,6 +7,7 @@
 mod bodies;
 mod storm;
 mod subset;
+mod waiting;
 
 use envoy_types::pb::envoy::extensions::filters::http::ext_proc::v3::processing_mode::BodySendMode;
 

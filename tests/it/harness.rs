@@ -7,6 +7,7 @@ pub mod backend;
 pub mod client;
 pub mod gateway;
 pub mod picker;
+pub mod pool_file;
 pub mod script;
 
 use std::net::SocketAddr;
@@ -30,6 +31,7 @@ pub use backend::Backend;
 pub use client::Ask;
 pub use gateway::Gateway;
 pub use picker::Picker;
+pub use pool_file::PoolFile;
 
 /// Longest wait for a level. Generous: a wait that succeeds ends early, whatever the limit.
 pub const PATIENCE: Duration = Duration::from_secs(30);
