@@ -3,12 +3,12 @@
 //! Decides which endpoint by asking `routing` with one policy, one membership and one reading of the
 //! loads; the protocol is the session's, the proto types are `wire`'s, connections are `server`'s.
 
+mod grpc;
 mod head;
 mod message;
 pub mod rejection;
 mod request_side;
 pub mod server;
-mod service;
 pub mod session;
 mod stream;
 pub mod tls;
@@ -30,9 +30,9 @@ use crate::routing::subset::Subset;
 use crate::routing::{self, Refusal, Scratch};
 use crate::store::{HeldBytes, InFlight, Store};
 use crate::telemetry::metrics::Metrics;
+pub use grpc::ExternalProcessor;
 use rejection::Rejection;
 use request_side::RequestSide;
-pub use service::ExternalProcessor;
 use session::Session;
 
 /// Name under which gateways check the health of this service.

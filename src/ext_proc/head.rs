@@ -151,7 +151,7 @@ pub(super) fn read_response(headers: HttpHeaders) -> ResponseFacts {
 
 /// `raw_value`, else `value`: gateways fill either.
 pub(super) fn bytes(header: &HeaderValue) -> &[u8] {
-    if header.raw_value.is_empty() { &header.value } else { &header.raw_value }
+    if header.raw_value.is_empty() { header.value.as_bytes() } else { &header.raw_value }
 }
 
 fn text(header: &HeaderValue) -> String {

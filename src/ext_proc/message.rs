@@ -59,8 +59,8 @@ pub(super) struct HeaderMap {
 pub(super) struct HeaderValue {
     #[prost(bytes = "bytes", tag = "1")]
     pub(super) key: Bytes,
-    #[prost(bytes = "bytes", tag = "2")]
-    pub(super) value: Bytes,
+    #[prost(string, tag = "2")]
+    pub(super) value: String,
     #[prost(bytes = "bytes", tag = "3")]
     pub(super) raw_value: Bytes,
 }
