@@ -120,12 +120,16 @@ impl Subject {
         Self { process, address }
     }
 
-    /// User and system time so far, in microseconds.
+    /// Time on a core so far, in microseconds. The kernel counts it in nanoseconds here; the ticks of
+    /// `/proc/PID/stat` misjudge a server that sleeps between short bursts.
     fn cpu_micros(&self) -> f64 {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id())).unwrap();
-        // Fields 14 and 15, counted from the one after the parenthesised name; 100 ticks a second.
-        let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
-        (fields[11].parse::<f64>().unwrap() + fields[12].parse::<f64>().unwrap()) * 10_000.0
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.process.id())).unwrap();
+        let nanos = tasks.map(|task| {
+            let path = task.unwrap().path().join("schedstat");
+            let line = std::fs::read_to_string(path).unwrap_or_default();
+            line.split_whitespace().next().and_then(|n| n.parse::<f64>().ok()).unwrap_or(0.0)
+        });
+        nanos.sum::<f64>() / 1000.0
     }
 
     async fn connect(&self) -> Channel {

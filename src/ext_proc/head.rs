@@ -91,7 +91,9 @@ pub(super) fn read(headers: HttpHeaders) -> Option<RequestHead> {
     let (mut objective, mut rewrite) = (Aliased::default(), Aliased::default());
     for header in headers.headers?.headers {
         let lower;
-        let key = if header.key.iter().any(u8::is_ascii_uppercase) {
+        // Every byte is looked at, without a branch: gateways send lower case.
+        let upper = header.key.iter().fold(false, |upper, b| upper | b.is_ascii_uppercase());
+        let key = if upper {
             lower = header.key.to_ascii_lowercase();
             lower.as_slice()
         } else {

@@ -13,8 +13,8 @@ use prost::{Message, Oneof};
 /// One message of the gateway.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct ProcessingRequest {
-    #[prost(oneof = "Request", tags = "2, 3, 4, 5, 6, 7")]
-    pub(super) request: Option<Request>,
+    #[prost(oneof = "Incoming", tags = "2, 3, 4, 5, 6, 7")]
+    pub(super) request: Option<Incoming>,
     #[prost(message, optional, tag = "8")]
     pub(super) metadata_context: Option<Metadata>,
     #[prost(bool, tag = "10")]
@@ -25,7 +25,7 @@ pub(super) struct ProcessingRequest {
 
 /// What a message of the gateway is about.
 #[derive(Clone, PartialEq, Oneof)]
-pub(super) enum Request {
+pub(super) enum Incoming {
     #[prost(message, tag = "2")]
     RequestHeaders(HttpHeaders),
     #[prost(message, tag = "3")]
@@ -81,15 +81,15 @@ pub(super) struct HttpTrailers {}
 /// One answer to the gateway.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct ProcessingResponse {
-    #[prost(oneof = "Response", tags = "1, 2, 3, 4, 5, 6, 7")]
-    pub(super) response: Option<Response>,
+    #[prost(oneof = "Outgoing", tags = "1, 2, 3, 4, 5, 6, 7")]
+    pub(super) response: Option<Outgoing>,
     #[prost(message, optional, tag = "8")]
     pub(super) dynamic_metadata: Option<Struct>,
 }
 
 /// What an answer is to.
 #[derive(Clone, PartialEq, Oneof)]
-pub(super) enum Response {
+pub(super) enum Outgoing {
     #[prost(message, tag = "1")]
     RequestHeaders(PhaseResponse),
     #[prost(message, tag = "2")]

@@ -60,30 +60,30 @@ pub(super) struct NoHeaderMap;
 
 /// Reads one message.
 pub(super) fn decode(message: ProcessingRequest) -> Result<Decoded, NoHeaderMap> {
-    use message::Request;
+    use message::Incoming;
     let (mut head, mut response) = (None, None);
     let event = match message.request {
         None => None,
-        Some(Request::RequestHeaders(headers)) => {
+        Some(Incoming::RequestHeaders(headers)) => {
             let end = headers.end_of_stream;
             let read = head::read(headers).ok_or(NoHeaderMap)?;
             let event = Event::RequestHeaders(Head { end, upgrade: read.upgrade });
             head = Some(read);
             Some(event)
         }
-        Some(Request::RequestBody(body)) => {
+        Some(Incoming::RequestBody(body)) => {
             Some(Event::RequestBody(Chunk { bytes: body.body, end: body.end_of_stream }))
         }
-        Some(Request::RequestTrailers(_)) => Some(Event::RequestTrailers),
-        Some(Request::ResponseHeaders(headers)) => {
+        Some(Incoming::RequestTrailers(_)) => Some(Event::RequestTrailers),
+        Some(Incoming::ResponseHeaders(headers)) => {
             let end = headers.end_of_stream;
             response = Some(head::read_response(headers));
             Some(Event::ResponseHeaders { end })
         }
-        Some(Request::ResponseBody(body)) => {
+        Some(Incoming::ResponseBody(body)) => {
             Some(Event::ResponseBody(Chunk { bytes: body.body, end: body.end_of_stream }))
         }
-        Some(Request::ResponseTrailers(_)) => Some(Event::ResponseTrailers),
+        Some(Incoming::ResponseTrailers(_)) => Some(Event::ResponseTrailers),
     };
     let mut metadata = message.metadata_context.map(|m| m.filter_metadata).unwrap_or_default();
     let hint = metadata.get_mut(SUBSET.0).and_then(|inner| inner.fields.remove(SUBSET.1));
@@ -149,14 +149,14 @@ pub(super) struct Mutations {
 
 /// Writes one answer; the first answer to request headers takes the mutations.
 pub(super) fn encode(reply: Reply, mutations: &mut Mutations) -> ProcessingResponse {
-    use message::Response;
+    use message::Outgoing;
     match reply {
         Reply::RequestHeaders(destination) => {
             let destination = destination.as_deref().map(owned);
             let dynamic_metadata = steering(destination.as_ref(), mutations);
             let response = common(destination, std::mem::take(mutations));
             let headers = PhaseResponse { response: Some(response) };
-            answer(Response::RequestHeaders(headers), dynamic_metadata)
+            answer(Outgoing::RequestHeaders(headers), dynamic_metadata)
         }
         Reply::RequestBody(BodyReply { destination, body }) => {
             let destination = destination.as_deref().map(owned);
@@ -164,12 +164,12 @@ pub(super) fn encode(reply: Reply, mutations: &mut Mutations) -> ProcessingRespo
             let plain = destination.is_none() && body.is_none();
             let response =
                 (!plain).then(|| whole_body(common(destination, Mutations::default()), body));
-            answer(Response::RequestBody(PhaseResponse { response }), dynamic_metadata)
+            answer(Outgoing::RequestBody(PhaseResponse { response }), dynamic_metadata)
         }
-        Reply::RequestPiece(chunk) => answer(Response::RequestBody(piece(chunk)), None),
-        Reply::RequestTrailers => answer(Response::RequestTrailers(HttpTrailers {}), None),
-        Reply::ResponseHeaders => answer(Response::ResponseHeaders(PhaseResponse::default()), None),
-        Reply::ResponsePiece(chunk) => answer(Response::ResponseBody(piece(chunk)), None),
+        Reply::RequestPiece(chunk) => answer(Outgoing::RequestBody(piece(chunk)), None),
+        Reply::RequestTrailers => answer(Outgoing::RequestTrailers(HttpTrailers {}), None),
+        Reply::ResponseHeaders => answer(Outgoing::ResponseHeaders(PhaseResponse::default()), None),
+        Reply::ResponsePiece(chunk) => answer(Outgoing::ResponseBody(piece(chunk)), None),
         Reply::ResponseBody(edit) => {
             let response = match edit {
                 Edit::Keep => None,
@@ -177,10 +177,10 @@ pub(super) fn encode(reply: Reply, mutations: &mut Mutations) -> ProcessingRespo
                 Edit::Part(body) => Some(replaced(CommonResponse::default(), body)),
                 Edit::Whole(body) => Some(whole_body(CommonResponse::default(), Some(body))),
             };
-            answer(Response::ResponseBody(PhaseResponse { response }), None)
+            answer(Outgoing::ResponseBody(PhaseResponse { response }), None)
         }
-        Reply::ResponseTrailers => answer(Response::ResponseTrailers(HttpTrailers {}), None),
-        Reply::Immediate(rejection) => answer(Response::Immediate(immediate(rejection)), None),
+        Reply::ResponseTrailers => answer(Outgoing::ResponseTrailers(HttpTrailers {}), None),
+        Reply::Immediate(rejection) => answer(Outgoing::Immediate(immediate(rejection)), None),
     }
 }
 
@@ -188,7 +188,7 @@ fn owned(text: &str) -> Bytes {
     Bytes::copy_from_slice(text.as_bytes())
 }
 
-fn answer(response: message::Response, dynamic_metadata: Option<Struct>) -> ProcessingResponse {
+fn answer(response: message::Outgoing, dynamic_metadata: Option<Struct>) -> ProcessingResponse {
     ProcessingResponse { response: Some(response), dynamic_metadata }
 }
 

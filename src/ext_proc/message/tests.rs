@@ -51,12 +51,12 @@ fn requests_are_read_as_generated_code_writes_them() {
     let our_body = HttpBody { body: b"{}".to_vec(), end_of_stream: true };
     let trailers = theirs::HttpTrailers { trailers: headers().headers };
     for (given, expected) in [
-        (In::RequestHeaders(headers()), Request::RequestHeaders(ours.clone())),
-        (In::ResponseHeaders(headers()), Request::ResponseHeaders(ours)),
-        (In::RequestBody(body.clone()), Request::RequestBody(our_body.clone())),
-        (In::ResponseBody(body), Request::ResponseBody(our_body)),
-        (In::RequestTrailers(trailers.clone()), Request::RequestTrailers(HttpTrailers {})),
-        (In::ResponseTrailers(trailers), Request::ResponseTrailers(HttpTrailers {})),
+        (In::RequestHeaders(headers()), Incoming::RequestHeaders(ours.clone())),
+        (In::ResponseHeaders(headers()), Incoming::ResponseHeaders(ours)),
+        (In::RequestBody(body.clone()), Incoming::RequestBody(our_body.clone())),
+        (In::ResponseBody(body), Incoming::ResponseBody(our_body)),
+        (In::RequestTrailers(trailers.clone()), Incoming::RequestTrailers(HttpTrailers {})),
+        (In::ResponseTrailers(trailers), Incoming::ResponseTrailers(HttpTrailers {})),
     ] {
         let config = theirs::ProtocolConfiguration {
             request_body_mode: BodySendMode::Buffered.into(),
@@ -175,22 +175,22 @@ fn answers_are_written_as_generated_code_reads_them() {
     let their_metadata = protobuf::Struct { fields: [("outer".to_owned(), inner)].into() };
     for (ours, expected) in [
         (
-            Response::RequestHeaders(phase(whole.clone())),
+            Outgoing::RequestHeaders(phase(whole.clone())),
             Out::RequestHeaders(their_headers(their_whole.clone())),
         ),
         (
-            Response::ResponseHeaders(phase(whole.clone())),
+            Outgoing::ResponseHeaders(phase(whole.clone())),
             Out::ResponseHeaders(their_headers(their_whole.clone())),
         ),
         (
-            Response::RequestBody(phase(piece.clone())),
+            Outgoing::RequestBody(phase(piece.clone())),
             Out::RequestBody(their_body(their_piece.clone())),
         ),
-        (Response::ResponseBody(phase(piece)), Out::ResponseBody(their_body(their_piece))),
-        (Response::RequestBody(phase(whole)), Out::RequestBody(their_body(their_whole))),
-        (Response::RequestTrailers(HttpTrailers {}), Out::RequestTrailers(no_trailers())),
-        (Response::ResponseTrailers(HttpTrailers {}), Out::ResponseTrailers(no_trailers())),
-        (Response::Immediate(immediate), Out::ImmediateResponse(their_immediate)),
+        (Outgoing::ResponseBody(phase(piece)), Out::ResponseBody(their_body(their_piece))),
+        (Outgoing::RequestBody(phase(whole)), Out::RequestBody(their_body(their_whole))),
+        (Outgoing::RequestTrailers(HttpTrailers {}), Out::RequestTrailers(no_trailers())),
+        (Outgoing::ResponseTrailers(HttpTrailers {}), Out::ResponseTrailers(no_trailers())),
+        (Outgoing::Immediate(immediate), Out::ImmediateResponse(their_immediate)),
     ] {
         let answer =
             ProcessingResponse { response: Some(ours), dynamic_metadata: Some(metadata.clone()) };
