@@ -1,8 +1,8 @@
 //! One ext_proc stream as a hand-written `Stream`: no task and no channel per request.
 //!
 //! Decides the order of work (replies that are due go out first, then a verdict on a request that waits
-//! is carried out, then the gateway is read) and how long a request stays counted at its endpoint. The stream is read as long as it lives, so an abort is seen
-//! at once and ends what the request holds.
+//! is carried out, then the gateway is read) and how long a request stays counted at its endpoint. The
+//! stream is read as long as it lives, so an abort is seen at once and ends what the request holds.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,12 +10,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use envoy_types::pb::envoy::service::ext_proc::v3::{ProcessingRequest, ProcessingResponse};
 use futures_util::Stream;
 use tonic::{Code, Status, Streaming};
 
 use super::Picking;
 use super::head::ResponseFacts;
+use super::message::{ProcessingRequest, ProcessingResponse};
 use super::rejection::{self, Rejection};
 use super::request_side::RequestSide;
 use super::session::{Action, Chunk, Event, Reply, Session};
@@ -27,8 +27,8 @@ use crate::routing::{Ask, Refusal, Subset};
 use crate::store::InFlight;
 
 /// The answers to one HTTP request; dropping it gives back what the request holds.
-pub struct ProcessStream {
-    picking: Picking,
+pub(super) struct ProcessStream {
+    picking: Arc<Picking>,
     inbound: Streaming<ProcessingRequest>,
     session: Session,
     mutations: Mutations,
@@ -56,7 +56,7 @@ struct Sent {
 }
 
 impl ProcessStream {
-    pub(super) fn new(picking: Picking, inbound: Streaming<ProcessingRequest>) -> Self {
+    pub(super) fn new(picking: Arc<Picking>, inbound: Streaming<ProcessingRequest>) -> Self {
         picking.metrics.streams.inc();
         let session = Session::new(picking.max_body);
         Self {
