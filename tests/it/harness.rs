@@ -21,6 +21,7 @@ use plumbline::ext_proc::Options;
 use plumbline::ext_proc::server::Threads;
 use plumbline::ext_proc::tls::Protocol;
 use plumbline::manifests::{Content, Manifests};
+use plumbline::poller::Scraping;
 use plumbline::pool::PoolName;
 use plumbline::sim;
 use tokio::time::{Instant, sleep, timeout};
@@ -135,6 +136,7 @@ impl Plan {
             protocol: Protocol::default(),
             options: Options::default(),
             pool: PoolName::default(),
+            scraping: Scraping::default(),
             scrape_interval: self.scrape,
             drain_timeout: Duration::ZERO,
             threads: Threads::Here,
