@@ -26,7 +26,20 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("manifests", &["routing", "watched_file", "yaml"]),
     ("config", &["endpoint", "policy", "routing", "thresholds", "units"]),
     ("discovery", &["causes", "endpoint", "units", "watched_file", "yaml"]),
-    ("poller", &["causes", "endpoint", "lifecycle", "pool", "store", "telemetry", "units"]),
+    (
+        "poller",
+        &[
+            "causes",
+            "endpoint",
+            "lifecycle",
+            "pool",
+            "store",
+            "telemetry",
+            "units",
+            "watched_file",
+            "yaml",
+        ],
+    ),
     // Adapters out.
     ("telemetry", &["endpoint", "policy", "pool", "response", "saturation", "thresholds", "units"]),
     (
@@ -91,6 +104,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         &[
             "admin",
             "app",
+            "causes",
             "config",
             "conformance",
             "demo",
@@ -99,6 +113,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "ext_proc",
             "manifests",
             "policy",
+            "poller",
             "pool",
             "routing",
             "sim",

@@ -165,3 +165,104 @@ impl Scraped {
 fn told(error: &(dyn std::error::Error + 'static)) -> String {
     causes::in_one_line(error)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        scraped: Scraped,
+    }
+
+    /// Settings, errors and warnings; or what the parser says.
+    fn resolve(flags: &[&str]) -> Result<(Scraping, Vec<String>, Vec<String>), String> {
+        let line = Line::try_parse_from([&["x"], flags].concat()).map_err(|e| e.to_string())?;
+        let (mut errors, mut warnings) = (Vec::new(), Vec::new());
+        let scraping = line.scraped.resolve(&mut errors, &mut warnings);
+        Ok((scraping, errors, warnings))
+    }
+
+    const HTTPS: &str = "--model-server-metrics-scheme=https";
+    const SKIP: &str = "--model-server-metrics-https-insecure-skip-verify";
+
+    /// Mutants: a default changed; two flags exchanged; the default engine not looked up.
+    #[test]
+    fn flags_reach_their_settings() {
+        let (scraping, errors, warnings) = resolve(&[]).unwrap();
+        assert_eq!((errors.len(), warnings.len()), (0, 0));
+        assert_eq!((scraping.access.path.as_str(), scraping.access.port), ("/metrics", None));
+        assert!(scraping.access.tls.is_none() && scraping.access.token.is_none());
+        assert_eq!(scraping.engines.of(&BTreeMap::new()).name(), "vllm");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("engines.yaml");
+        std::fs::write(&path, "engineConfigs: [{name: mine, queuedRequestsSpec: q}]").unwrap();
+        let file = format!("--engines-file={}", path.display());
+        let (scraping, errors, warnings) = resolve(&[
+            "--model-server-metrics-path=/m",
+            "--model-server-metrics-port=9400",
+            HTTPS,
+            &file,
+            "--default-engine=mine",
+        ])
+        .unwrap();
+        assert_eq!((errors.len(), warnings.len()), (0, 0));
+        assert_eq!((scraping.access.path.as_str(), scraping.access.port), ("/m", Some(9400)));
+        assert!(scraping.access.tls.is_some());
+        assert_eq!(scraping.engines.of(&BTreeMap::new()).name(), "mine");
+    }
+
+    /// Mutants: any rule dropped; an error that does not name its flag.
+    #[test]
+    fn mistakes_name_their_flag() {
+        let file = "--model-server-metrics-ca-file=/nowhere/ca.pem";
+        let refused_skip = format!("{SKIP}=false");
+        for (flags, said) in [
+            (&["--model-server-metrics-path=metrics"][..], "must begin with a slash"),
+            (&["--model-server-metrics-port=0"], "0 is not in 1..=65535"),
+            (&["--model-server-metrics-scheme=ftp"], "possible values: http, https"),
+            (&["--model-server-metrics-cert-file=a"], "--model-server-metrics-key-file"),
+            (&[HTTPS, file], "https: reading /nowhere/ca.pem"),
+            (&[HTTPS, refused_skip.as_str()], "needs --model-server-metrics-ca-file"),
+            (&["--model-server-metrics-token-file=/nowhere/token"], "token-file: reading /nowhere"),
+            (&["--engines-file=/nowhere/engines"], "engines-file: reading /nowhere/engines"),
+            (&["--default-engine=vlm"], "default-engine: defaultEngine \"vlm\""),
+        ] {
+            let errors = resolve(flags).map_or_else(|said| vec![said], |(_, errors, _)| errors);
+            assert!(errors.iter().any(|error| error.contains(said)), "{flags:?}: {errors:?}");
+        }
+    }
+
+    /// Mutants: a warning that is silent, or one for what is fine.
+    #[test]
+    fn what_is_hardly_meant_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let put = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path.display().to_string()
+        };
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let ca = format!("--model-server-metrics-ca-file={}", put("ca.pem", &made.cert.pem()));
+        let token = format!("--model-server-metrics-token-file={}", put("token", "t\n"));
+        for (flags, said) in [
+            (&[ca.as_str()][..], Some("ca-file does nothing without")),
+            (&["--model-server-metrics-server-name=x"], Some("server-name does nothing")),
+            (&[HTTPS, &ca, SKIP], Some("ca-file does nothing with")),
+            (&[&token], Some("can read the token")),
+            (&[HTTPS, &token], Some("can read the token")),
+            (&[HTTPS, &ca, &token], None),
+            (&[HTTPS, SKIP], None),
+        ] {
+            let (_, errors, warnings) = resolve(flags).unwrap();
+            assert!(errors.is_empty(), "{flags:?}: {errors:?}");
+            assert_eq!(warnings.len(), usize::from(said.is_some()), "{flags:?}: {warnings:?}");
+            assert!(warnings.iter().all(|warning| warning.contains(said.unwrap())), "{warnings:?}");
+        }
+    }
+}
