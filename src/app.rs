@@ -30,7 +30,7 @@ use crate::flow_control::FlowControl;
 use crate::lifecycle::Lifecycle;
 use crate::manifests::{Loads, Manifests};
 use crate::policy::{Policy, PolicyWriter};
-use crate::poller::{Poller, Scrapes};
+use crate::poller::{Poller, Scrapes, Scraping};
 use crate::pool::PoolName;
 use crate::store::{HeldBytes, Store};
 use crate::telemetry::metrics::Metrics;
@@ -83,6 +83,8 @@ pub struct Settings {
     pub options: Options,
     /// The pool's name in a cluster.
     pub pool: PoolName,
+    /// How and as what endpoints are scraped.
+    pub scraping: Scraping,
     /// Time between two scrapes of one endpoint.
     pub scrape_interval: Duration,
     /// How long new requests are still taken after the drain began.
@@ -152,13 +154,23 @@ impl App {
         let (mut serving, mut rest) = (JoinSet::new(), JoinSet::new());
 
         let (sink, sets) = mpsc::channel(4);
-        let poller = Poller {
-            store: store.clone(),
-            metrics: Arc::clone(&metrics),
-            scrapes: scrapes.clone(),
-            engines: Arc::default(),
-            interval: settings.scrape_interval,
-        };
+        if let Some(token) = settings.scraping.access.token.clone() {
+            let mut stop = stopped_rest.clone();
+            rest.spawn(async move {
+                tokio::select! {
+                    () = token.follow() => {}
+                    _ = stop.wait_for(|stop| *stop) => {}
+                }
+                Ok(())
+            });
+        }
+        let poller = Poller::new(
+            store.clone(),
+            Arc::clone(&metrics),
+            scrapes.clone(),
+            settings.scraping,
+            settings.scrape_interval,
+        );
         let not_synced = lifecycle.latch(membership::NOT_SYNCED);
         let (changed, changes) = watch::channel(());
         let flow = settings.waiting_room.map(|limits| {

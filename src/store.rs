@@ -8,11 +8,12 @@ mod cell;
 mod held;
 mod inflight;
 mod membership;
+mod vitals;
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 
 use crate::endpoint::Load;
 use crate::pool::{Pool, Slot};
@@ -21,6 +22,7 @@ pub use cell::{LoadWriter, Page, Scraped};
 pub use held::HeldBytes;
 pub use inflight::InFlight;
 pub use membership::{Change, MembershipWriter};
+pub use vitals::{Lora, RankCache, Told, Vital, Vitals, VitalsView, VitalsWriter};
 
 /// Endpoints that one store can hold, members and those that still finish requests together. The slab
 /// of 64-byte cells is made once, so that a cell never moves: 1 MiB.
@@ -36,13 +38,18 @@ pub struct Store {
 struct Shared {
     pool: ArcSwap<Pool>,
     slab: cell::Slab,
+    /// By slot; made when an endpoint's poller starts.
+    records: Box<[ArcSwapOption<vitals::Record>]>,
 }
 
 impl Store {
     /// An empty store and its only membership writer. `now` is the zero of its times.
     pub fn new(now: Instant) -> (Self, MembershipWriter) {
-        let shared =
-            Arc::new(Shared { pool: ArcSwap::default(), slab: cell::Slab::new(CAPACITY, now) });
+        let shared = Arc::new(Shared {
+            pool: ArcSwap::default(),
+            slab: cell::Slab::new(CAPACITY, now),
+            records: std::iter::repeat_with(ArcSwapOption::empty).take(CAPACITY).collect(),
+        });
         (Self { shared: Arc::clone(&shared) }, MembershipWriter::new(shared))
     }
 
@@ -66,6 +73,23 @@ impl Store {
     /// The only writer of the load of `slot`; held by that endpoint's poller.
     pub fn load_writer(&self, slot: Slot) -> LoadWriter {
         LoadWriter::new(Arc::clone(&self.shared), slot)
+    }
+
+    /// What is known of the endpoint at `slot` beside its load, as of `now`; `None` before its poller
+    /// has started.
+    pub fn vitals(&self, slot: Slot, now: Instant) -> Option<VitalsView> {
+        vitals::view(&self.shared, slot, now)
+    }
+
+    /// The only writer of what is known of `slot` beside its load, in a fresh record: `mapped` tells
+    /// which values the engine exports, `custom` the keys of its custom metrics.
+    pub fn vitals_writer(
+        &self,
+        slot: Slot,
+        mapped: Vitals<bool>,
+        custom: impl IntoIterator<Item = String>,
+    ) -> VitalsWriter {
+        VitalsWriter::new(Arc::clone(&self.shared), slot, mapped, custom)
     }
 
     /// Requests in flight over all endpoints, members or not.

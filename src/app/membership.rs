@@ -44,6 +44,15 @@ pub(super) async fn run(
             loops.insert(member.slot, poller.spawn(member, first).abort_handle());
             tracing::info!(endpoint = %member.endpoint.id, address = %member.destination, "joined");
         }
+        for (before, member) in &change.relabelled {
+            if poller.engine_differs(before, &member.endpoint) {
+                if let Some(handle) = loops.remove(&member.slot) {
+                    handle.abort();
+                }
+                loops.insert(member.slot, poller.spawn(member, None).abort_handle());
+                tracing::info!(endpoint = %member.endpoint.id, "runs another engine");
+            }
+        }
         for id in &change.refused {
             tracing::error!(endpoint = %id, capacity = crate::store::CAPACITY, "no free slot");
         }

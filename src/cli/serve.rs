@@ -5,6 +5,7 @@
 
 mod endpoints;
 mod flags;
+mod scraping;
 mod secure;
 mod upstream;
 
@@ -18,6 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use self::endpoints::Endpoints;
 use self::flags::{Deciding, Listening, Logging};
+use self::scraping::Scraped;
 use self::secure::Secure;
 use self::upstream::{Accepted, Refused};
 use crate::app::{App, Settings, Source};
@@ -46,6 +48,8 @@ pub struct ServeArgs {
     endpoints: Endpoints,
     #[command(flatten)]
     deciding: Deciding,
+    #[command(flatten)]
+    scraped: Scraped,
     #[command(flatten)]
     listening: Listening,
     #[command(flatten)]
@@ -78,6 +82,7 @@ impl ServeArgs {
         let detector = self.detector().map_err(|broken| errors.extend(broken));
         let source = self.endpoints.source().map_err(|broken| errors.push(broken));
         let opened = self.endpoints.open_manifests().map_err(|broken| errors.push(broken));
+        let scraping = self.scraped.resolve(&mut errors, &mut warnings);
         let (security, protocol) = self.secure.resolve(&mut errors, &mut warnings);
         let (max_message_in, max_message_out) = self.listening.message_limits(&mut warnings);
         let (Ok((params, policy)), Ok(source), Ok((manifests, findings)), []) =
@@ -121,6 +126,7 @@ impl ServeArgs {
                 max_message_out,
             },
             pool: self.endpoints.pool(std::env::var("NAMESPACE").ok()),
+            scraping,
             scrape_interval,
             drain_timeout: listening.drain_timeout,
             threads: listening.threads(),

@@ -19,18 +19,23 @@ const UNMAPPED: u64 = u64::MAX;
 
 /// A value and when it was read; the writer is one, the readers are many.
 #[derive(Debug, Default)]
-struct Stamped {
+pub(super) struct Stamped {
     bits: AtomicU64,
     at: AtomicU64,
 }
 
 impl Stamped {
-    fn store(&self, value: f64, at: u64) {
+    /// A signal that the engine does not export.
+    pub(super) fn unmapped() -> Self {
+        Self { bits: AtomicU64::default(), at: AtomicU64::new(UNMAPPED) }
+    }
+
+    pub(super) fn store(&self, value: f64, at: u64) {
         self.bits.store(value.to_bits(), Ordering::Relaxed);
         self.at.store(at, Ordering::Release);
     }
 
-    fn load(&self, now: u64) -> Signal {
+    pub(super) fn load(&self, now: u64) -> Signal {
         match self.at.load(Ordering::Acquire) {
             NEVER => Signal::Never,
             UNMAPPED => Signal::Unmapped,

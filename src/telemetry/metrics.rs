@@ -20,6 +20,9 @@ use crate::saturation;
 const DECISION_BUCKETS: [f64; 12] =
     [1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 1e-2, 1e-1];
 
+/// Buckets of the time of a scrape in seconds, up to its limit.
+const SCRAPE_BUCKETS: [f64; 10] = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0];
+
 /// Gauges of one endpoint, in the order in which [`Metrics::page`] sets them. A value that was never
 /// read has no series.
 const ENDPOINT_GAUGES: [(&str, &str); 6] = [
@@ -55,6 +58,8 @@ pub struct Metrics {
     tokens: [IntCounter; 3],
     /// Scrapes by result.
     pub scrapes: IntCounterVec,
+    /// Time of one scrape, failed ones included.
+    pub scrape_seconds: Histogram,
     /// New certificates of the ext_proc port, by result.
     pub certificates: IntCounterVec,
     reloads: IntCounterVec,
@@ -78,6 +83,10 @@ impl Metrics {
         let decision = HistogramOpts::new(
             "plumbline_decision_duration_seconds",
             "Time to choose an endpoint, from the end of the request body to the choice.",
+        );
+        let scrape = HistogramOpts::new(
+            "plumbline_scrape_duration_seconds",
+            "Time to scrape one model server, connecting included; 1 is the limit.",
         );
         let requests = IntCounterVec::new(
             Opts::new("plumbline_requests_total", "Requests decided, by result."),
@@ -126,6 +135,7 @@ impl Metrics {
                 Opts::new("plumbline_scrapes_total", "Scrapes of model servers, by result."),
                 &["result"],
             )?,
+            scrape_seconds: Histogram::with_opts(scrape.buckets(SCRAPE_BUCKETS.to_vec()))?,
             certificates: IntCounterVec::new(
                 Opts::new(
                     "plumbline_certificate_reloads_total",
@@ -200,6 +210,7 @@ impl Metrics {
             self.manifest_loads.with_label_values(&[result]);
         }
         register(Box::new(self.scrapes.clone()))?;
+        register(Box::new(self.scrape_seconds.clone()))?;
         register(Box::new(self.certificates.clone()))?;
         register(Box::new(self.reloads.clone()))?;
         register(Box::new(self.manifest_loads.clone()))?;

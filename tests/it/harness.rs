@@ -23,6 +23,7 @@ use plumbline::ext_proc::server::Threads;
 use plumbline::ext_proc::tls::Protocol;
 use plumbline::flow::Limits;
 use plumbline::manifests::{Content, Manifests};
+use plumbline::poller::Scraping;
 use plumbline::pool::PoolName;
 use plumbline::sim;
 use tokio::time::{Instant, sleep, timeout};
@@ -142,6 +143,7 @@ impl Plan {
             protocol: Protocol::default(),
             options: Options::default(),
             pool: PoolName::default(),
+            scraping: Scraping::default(),
             scrape_interval: self.scrape,
             drain_timeout: Duration::ZERO,
             threads: Threads::Here,

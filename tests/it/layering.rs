@@ -28,7 +28,20 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("manifests", &["routing", "watched_file", "yaml"]),
     ("config", &["endpoint", "policy", "routing", "thresholds", "units"]),
     ("discovery", &["causes", "endpoint", "units", "watched_file", "yaml"]),
-    ("poller", &["causes", "endpoint", "lifecycle", "pool", "store", "telemetry", "units"]),
+    (
+        "poller",
+        &[
+            "causes",
+            "endpoint",
+            "lifecycle",
+            "pool",
+            "store",
+            "telemetry",
+            "units",
+            "watched_file",
+            "yaml",
+        ],
+    ),
     // Adapters out.
     ("telemetry", &["endpoint", "policy", "pool", "response", "saturation", "thresholds", "units"]),
     (
@@ -98,6 +111,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         &[
             "admin",
             "app",
+            "causes",
             "config",
             "conformance",
             "demo",
@@ -107,6 +121,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "flow",
             "manifests",
             "policy",
+            "poller",
             "pool",
             "routing",
             "sim",

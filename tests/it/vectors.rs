@@ -10,6 +10,7 @@ mod request;
 mod response_usage;
 mod rewrite;
 mod routing;
+mod scrape_http;
 mod subset;
 
 use std::collections::BTreeMap;

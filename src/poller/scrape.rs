@@ -1,0 +1,125 @@
+//! The loop of one endpoint: fetch, read, publish, wait.
+//!
+//! Decides what a failure means: the old reading stays and ages. Ages count from the end of a scrape.
+//! What goes wrong is logged when it begins and when it ends, not at every scrape in between.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus::{Histogram, IntCounter};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::Scrapes;
+use super::buffers::Buffers;
+use super::connection::Connection;
+use super::engine::Engine;
+use super::pace::{Outcome, Pace};
+use super::reading::{Reading, read_page};
+use crate::causes;
+use crate::endpoint::EndpointId;
+use crate::lifecycle::Latch;
+use crate::pool::Slot;
+use crate::store::{LoadWriter, Page, Scraped, Told, VitalsWriter};
+
+/// Longest time of one scrape, connecting and body included.
+const SCRAPE_LIMIT: Duration = Duration::from_secs(1);
+
+/// What the loop of one endpoint needs.
+pub(super) struct Scrape {
+    pub(super) load: LoadWriter,
+    pub(super) vitals: VitalsWriter,
+    pub(super) slot: Slot,
+    pub(super) engine: Arc<Engine>,
+    pub(super) connection: Connection,
+    pub(super) endpoint: EndpointId,
+    pub(super) ok: IntCounter,
+    pub(super) failed: IntCounter,
+    pub(super) seconds: Histogram,
+    pub(super) scrapes: Scrapes,
+    pub(super) buffers: Buffers,
+    /// Whether the last scrape brought no page.
+    pub(super) failing: bool,
+}
+
+impl Scrape {
+    /// Scrapes at once and then for ever; `first` is dropped when the first scrape was tried.
+    pub(super) async fn run(mut self, mut pace: Pace, first: Option<Latch>) {
+        let mut first = first;
+        loop {
+            let begin = Instant::now();
+            let outcome = self.once().await;
+            drop(first.take());
+            let end = Instant::now();
+            self.seconds.observe(end.duration_since(begin).as_secs_f64());
+            sleep_until(pace.next(begin, end, outcome)).await;
+        }
+    }
+
+    async fn once(&mut self) -> Outcome {
+        let mut loan = self.buffers.take();
+        let (error, outcome) =
+            match timeout(SCRAPE_LIMIT, self.connection.get(&mut loan.buffer)).await {
+                Ok(Ok(page)) => {
+                    let reading = read_page(page, &self.engine);
+                    self.publish(&reading);
+                    self.ok.inc();
+                    self.brought_a_page();
+                    self.scrapes.set(self.slot, faults(&reading));
+                    return Outcome::Answered;
+                }
+                Ok(Err(failure)) if failure.is_connect() => {
+                    (causes::in_one_line(&failure.error), Outcome::Unreachable)
+                }
+                Ok(Err(failure)) => (causes::in_one_line(&failure.error), Outcome::Answered),
+                Err(_) => (format!("no answer within {SCRAPE_LIMIT:?}"), Outcome::Answered),
+            };
+        self.failed.inc();
+        self.brought_none(&error);
+        self.scrapes.set(self.slot, Some(error));
+        outcome
+    }
+
+    fn publish(&self, reading: &Reading) {
+        let scraped = |mapped: bool, value: Option<f64>| match value {
+            _ if !mapped => Scraped::Unmapped,
+            None => Scraped::Missing,
+            Some(value) => Scraped::Value(value),
+        };
+        let mapping = self.engine.mapping();
+        let page = Page {
+            waiting: scraped(mapping.waiting.is_some(), reading.waiting),
+            running: scraped(mapping.running.is_some(), reading.running),
+            kv: scraped(mapping.kv.is_some(), reading.kv),
+            ranks: reading.ranks,
+        };
+        let told = Told {
+            vitals: reading.vitals,
+            lora: reading.lora.as_ref(),
+            caches: &reading.caches,
+            custom: &reading.custom,
+        };
+        let now = Instant::now().into_std();
+        self.load.publish(&page, now);
+        self.vitals.publish(&told, now);
+    }
+
+    fn brought_a_page(&mut self) {
+        if std::mem::take(&mut self.failing) {
+            tracing::info!(endpoint = %self.endpoint, "scrapes bring pages again");
+        }
+    }
+
+    fn brought_none(&mut self, error: &str) {
+        if std::mem::replace(&mut self.failing, true) {
+            tracing::debug!(endpoint = %self.endpoint, %error, "scrape");
+        } else {
+            tracing::warn!(endpoint = %self.endpoint, %error, "scrapes bring no page");
+        }
+    }
+}
+
+/// What was missing or unreadable in a page.
+fn faults(reading: &Reading) -> Option<String> {
+    let faults: Vec<_> = reading.faults.iter().map(ToString::to_string).collect();
+    (!faults.is_empty()).then(|| faults.join("; "))
+}
