@@ -19,6 +19,7 @@ pub mod thresholds;
 pub mod units;
 
 // Core: pure decisions.
+pub mod reckoning;
 pub mod flow;
 pub mod routing;
 pub mod saturation;

@@ -7,6 +7,7 @@
 pub mod access;
 mod answer;
 mod buffers;
+mod life;
 mod connection;
 pub mod engine;
 pub mod engines;
