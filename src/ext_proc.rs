@@ -98,7 +98,10 @@ pub struct Options {
 
 /// Where a request goes, and the count that it holds there.
 pub(crate) struct Pick {
+    /// The endpoint that is meant to serve.
     pub(crate) destination: Arc<str>,
+    /// It and its fallbacks as the gateway is told, commas between; the same where there are none.
+    pub(crate) told: Arc<str>,
     pub(crate) guard: InFlight,
     /// Destination and total score of every candidate; empty unless they are to be emitted.
     pub(crate) scores: Vec<(Arc<str>, f64)>,
@@ -138,20 +141,27 @@ impl Picking {
             let Desk { scratch, rng, .. } = desk;
             let order =
                 routing::schedule(&view, ask, &policy.profile, &policy.thresholds, rng, scratch);
-            let first = order.map(|mut order| order.next());
-            let emitted = if self.options.emit_scores { usize::MAX } else { 0 };
             let destination = |index: usize| Arc::clone(&pool.members[index].destination);
+            let first = order.map(|mut order| {
+                let first = order.next()?;
+                let told = order
+                    .map(destination)
+                    .fold(destination(first), |told, next| Arc::from([&*told, &*next].join(",")));
+                Some((first, told))
+            });
+            let emitted = if self.options.emit_scores { usize::MAX } else { 0 };
             let totals = scratch.totals().take(emitted);
             let scores = totals.map(|(index, total)| (destination(index), total)).collect();
             first.map(|first| (first, scores))
         });
         self.metrics.decision_seconds.observe(start.elapsed().as_secs_f64());
         match picked {
-            Ok((Some(index), scores)) => {
+            Ok((Some((index, told)), scores)) => {
                 let member = &pool.members[index];
                 self.metrics.picked.inc();
                 Ok(Pick {
                     destination: Arc::clone(&member.destination),
+                    told,
                     guard: self.store.begin(member.slot),
                     scores,
                 })

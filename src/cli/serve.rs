@@ -85,6 +85,7 @@ impl ServeArgs {
         let scraping = self.scraped.resolve(&mut errors, &mut warnings);
         let (security, protocol) = self.secure.resolve(&mut errors, &mut warnings);
         let (max_message_in, max_message_out) = self.listening.message_limits(&mut warnings);
+        let waiting_room = self.deciding.waiting_room(&mut warnings);
         let (Ok((params, policy)), Ok(source), Ok((manifests, findings)), []) =
             (detector, source, opened, &errors[..])
         else {
@@ -132,7 +133,7 @@ impl ServeArgs {
             threads: listening.threads(),
             max_body: listening.max_body_bytes,
             max_held: listening.max_held_bytes,
-            waiting_room: self.deciding.waiting_room(),
+            waiting_room,
             debug_remote: listening.debug_remote,
         };
         Ok(Resolved { settings, warnings, left_out: findings.errors })

@@ -258,10 +258,9 @@ impl ProcessStream {
             }
             (Err(refusal), _) => return Err(rejection::of(refusal)),
         };
-        let destination = Arc::clone(&pick.destination);
         self.mutations.scores = pick.scores;
         self.sent = Some(Sent { destination: pick.destination, guard: pick.guard });
-        Ok(Some(destination))
+        Ok(Some(pick.told))
     }
 
     /// The gateway says that another endpoint served (a retry, a fallback): the request counts there.

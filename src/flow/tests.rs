@@ -96,6 +96,22 @@ fn as_many_wait_as_may() {
     assert_eq!((level.requests, level.bytes), (3, 100));
 }
 
+/// U095: twenty requests of 1 KB before a room of 10 KB: ten wait, ten are refused, and nothing is left
+/// of either. Mutant: bytes counted at arrivals alone.
+#[test]
+fn bytes_are_exact() {
+    let mut room = Room::new(Limits { bytes: 10_000, ..Limits::default() });
+    let mut verdicts = Vec::new();
+    for ticket in 0..20 {
+        room.on(arrival(ticket, 1_000, 290), at(0), &mut verdicts);
+    }
+    assert_eq!(verdicts.len(), 10);
+    assert!(verdicts.iter().all(|(_, v)| *v == Verdict::Reject(Reason::Full)), "{verdicts:?}");
+    assert_eq!(room.level().bytes, 10_000);
+    room.on(Event::Pool(1), at(1), &mut verdicts);
+    assert_eq!((verdicts.len(), room.level()), (20, Level::default()));
+}
+
 /// A request that was let go and found the pool empty again keeps its place and its age's ticket.
 /// Mutants: the returned one behind the newer; counted twice.
 #[test]

@@ -24,7 +24,14 @@ fn members(count: usize) -> Vec<Member> {
 
 fn load(waiting: f64, kv: f64, in_flight: u32) -> Load {
     let read = |value| Signal::Read { value, age: Duration::ZERO };
-    Load { waiting: read(waiting), running: read(0.0), kv: read(kv), in_flight, ranks: 1 }
+    Load {
+        waiting: read(waiting),
+        running: read(0.0),
+        kv: read(kv),
+        in_flight,
+        ranks: 1,
+        ..Load::default()
+    }
 }
 
 fn any_load() -> impl Strategy<Value = Load> {
@@ -36,6 +43,7 @@ fn any_load() -> impl Strategy<Value = Load> {
             kv: read(kv),
             in_flight,
             ranks: 1,
+            ..Load::default()
         }
     })
 }
@@ -85,6 +93,31 @@ fn ties_are_uniform() {
         counts[pick(&loads, &mut rng).unwrap()] += 1;
     }
     assert!(counts.iter().all(|n| (900..1_100).contains(n)), "{counts:?}");
+}
+
+/// Requests that never end, over servers whose pages say nothing of them: U052 (200 over 2) and U058
+/// (800 over 8). Mutants: a profile without requests in flight; one that ranks the scraped first.
+#[test]
+fn a_burst_that_no_scrape_has_seen_is_spread() {
+    for (servers, requests, least, most) in [(2, 200, 95, 105), (8, 800, 90, 110)] {
+        let mut loads = vec![load(0.0, 0.0, 0); servers];
+        let mut rng = SmallRng::seed_from_u64(8);
+        for _ in 0..requests {
+            let picked = pick(&loads, &mut rng).unwrap();
+            loads[picked].in_flight += 1;
+        }
+        let counts: Vec<_> = loads.iter().map(|load| load.in_flight).collect();
+        assert!(counts.iter().all(|n| (least..=most).contains(n)), "{counts:?}");
+    }
+}
+
+/// U055: whoever was over the line is a candidate again with its first reading below. Mutant: a filter
+/// with a memory.
+#[test]
+fn an_endpoint_is_judged_by_its_newest_reading() {
+    let mut rng = SmallRng::seed_from_u64(2);
+    assert_eq!(pick(&[load(9.0, 0.99, 0), load(1.0, 0.5, 7)], &mut rng), Some(1));
+    assert_eq!(pick(&[load(0.0, 0.1, 0), load(1.0, 0.5, 7)], &mut rng), Some(0));
 }
 
 /// What is refused, and why, in the order of the questions. Mutants: the gate before the subset (then

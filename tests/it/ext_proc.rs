@@ -5,6 +5,7 @@
 //! explicit overwrite and one destination in header and metadata (U022), nothing mirrored (U004).
 
 mod bodies;
+mod gate;
 mod storm;
 mod subset;
 mod waiting;

@@ -53,11 +53,29 @@ fn wait(text: &str) -> Result<Duration, String> {
     Ok(wait)
 }
 
+/// What Envoy's `stream_idle_timeout` is unless it is told otherwise.
+const ENVOY_IDLE: Duration = Duration::from_secs(300);
+
 impl Deciding {
     /// How much may wait; `None` where nothing may.
-    pub(super) fn waiting_room(&self) -> Option<Limits> {
-        let limits = Limits { wait: self.waiting_room_timeout, ..Limits::default() };
-        (self.waiting_room == Switch::On).then_some(limits)
+    pub(super) fn waiting_room(&self, warnings: &mut Vec<String>) -> Option<Limits> {
+        let wait = self.waiting_room_timeout;
+        let limits = Limits { wait, ..Limits::default() };
+        if self.waiting_room == Switch::Off {
+            if wait != Limits::default().wait {
+                warnings
+                    .push("--waiting-room-timeout does nothing without --waiting-room=on".into());
+            }
+            return None;
+        }
+        if wait >= ENVOY_IDLE {
+            warnings.push(
+                "--waiting-room-timeout is not below 300s: unless the gateway's stream_idle_timeout is \
+                 raised above it, the gateway answers 504 first"
+                    .into(),
+            );
+        }
+        Some(limits)
     }
 }
 

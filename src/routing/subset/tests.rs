@@ -84,7 +84,7 @@ fn pick(loads: &[Load], hint: &Hint, seed: u64) -> Result<Option<usize>, Refusal
 
 fn load(waiting: f64) -> Load {
     let read = |value| Signal::Read { value, age: std::time::Duration::ZERO };
-    Load { waiting: read(waiting), running: read(0.0), kv: read(0.0), in_flight: 0, ranks: 1 }
+    Load { waiting: read(waiting), running: read(0.0), kv: read(0.0), ..Load::default() }
 }
 
 /// The filter fails open within the subset, not out of it. Mutant: applying the subset after the
