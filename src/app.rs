@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result, anyhow};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, MissedTickBehavior};
 use tokio_rustls::TlsAcceptor;
 use tonic::service::Routes;
 
@@ -208,6 +208,7 @@ impl App {
                 Ok(())
             });
         }
+        spawn_learner(&mut rest, store.clone(), stopped_rest.clone());
         let held = HeldBytes::default();
         let picking = Picking {
             store: store.clone(),
@@ -337,6 +338,23 @@ fn spawn_discovery(
             rest.spawn(async move { file.run(sink, stop).await.context("--endpoints-file") });
         }
     }
+}
+
+/// How often speeds are learned anew; evidence fades over seconds.
+const LEARNING: Duration = Duration::from_millis(100);
+
+fn spawn_learner(rest: &mut JoinSet<Result<()>>, store: Store, mut stop: watch::Receiver<bool>) {
+    rest.spawn(async move {
+        let mut learner = store.learner(Instant::now().into_std());
+        let mut ticks = tokio::time::interval(LEARNING);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                now = ticks.tick() => learner.learn(now.into_std()),
+                _ = stop.wait_for(|stop| *stop) => return Ok(()),
+            }
+        }
+    });
 }
 
 /// The feed holds the one policy writer as long as anything can change the policy.

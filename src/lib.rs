@@ -19,8 +19,8 @@ pub mod thresholds;
 pub mod units;
 
 // Core: pure decisions.
-pub mod reckoning;
 pub mod flow;
+pub mod reckoning;
 pub mod routing;
 pub mod saturation;
 

@@ -7,12 +7,12 @@
 pub mod access;
 mod answer;
 mod buffers;
-mod life;
 mod connection;
 pub mod engine;
 pub mod engines;
 pub mod exposition;
 pub mod labels;
+mod life;
 mod pace;
 pub mod reading;
 mod scrape;
@@ -97,7 +97,7 @@ impl Poller {
         let keys = engine.mapping().custom.iter().map(|(key, _)| key.clone());
         let access = Arc::clone(&self.scraping.access);
         let scrape = Scrape {
-            load: self.store.load_writer(member.slot),
+            load: self.store.load_writer(member.slot).every(self.interval),
             vitals: self.store.vitals_writer(member.slot, engine.vitals(), keys),
             slot: member.slot,
             connection: connection::Connection::new(access, member.endpoint.address),
@@ -108,6 +108,8 @@ impl Poller {
             scrapes: self.scrapes.clone(),
             buffers: self.buffers.clone(),
             failing: false,
+            life: life::Life::default(),
+            residuals: self.metrics.residuals.clone(),
             engine,
         };
         tokio::spawn(scrape.run(Pace::new(Instant::now(), member.slot, self.interval), first))

@@ -33,6 +33,9 @@ pub const FROZEN: Duration = Duration::from_secs(5);
 /// A suspect gets a request so often, to see whether it still lives.
 pub const PROBE: Duration = Duration::from_secs(1);
 
+/// Fewest prompt tokens that a request counts as: however short, it takes a step.
+pub const LEAST_TOKENS: u64 = 16;
+
 /// What the present adds to the newest scrape of `load`, with `replicas` pickers at work; at least 1.
 pub fn ahead(load: &Load, replicas: u32) -> Ahead {
     let kv = if load.capacity > 0.0 && load.since.tokens != 0 {

@@ -16,6 +16,7 @@ pub mod subset;
 
 use rand::Rng;
 
+use crate::endpoint::Suspicion;
 use crate::pool::PoolView;
 use crate::thresholds::Thresholds;
 
@@ -98,6 +99,7 @@ pub fn schedule<'s>(
     }
     let loads = scratch.candidates.iter().map(|i| &view.loads[*i as usize]);
     admission::admit(ask.priority, loads, thresholds)?;
+    suspects_last(view, &mut scratch.candidates, &mut scratch.kept);
     for filter in &profile.filters {
         filter.apply(view, thresholds, &mut scratch.candidates, &mut scratch.kept);
         if scratch.candidates.is_empty() {
@@ -107,7 +109,7 @@ pub fn schedule<'s>(
     scratch.totals.clear();
     scratch.totals.resize(scratch.candidates.len(), 0.0);
     for (scorer, weight) in &profile.scorers {
-        scorer.add(view, thresholds, &scratch.candidates, *weight, &mut scratch.totals);
+        scorer.add(view, thresholds, ask, &scratch.candidates, *weight, &mut scratch.totals);
     }
     scratch.ranked.clear();
     scratch.ranked.extend(
@@ -119,6 +121,23 @@ pub fn schedule<'s>(
     );
     profile.picker.pick(&mut scratch.ranked, rng);
     Ok(scratch.ranked.iter().map(|scored| scored.index as usize))
+}
+
+/// A suspect is no candidate while there are others, but for one request now and then, to see whether it
+/// still works.
+fn suspects_last(view: &PoolView<'_>, candidates: &mut Vec<u32>, kept: &mut Vec<u32>) {
+    let of = |i: &u32| view.loads[*i as usize].suspicion;
+    if candidates.iter().all(|i| of(i) == Suspicion::None) {
+        return;
+    }
+    kept.clear();
+    match candidates.iter().find(|i| of(i) == Suspicion::ProbeDue) {
+        Some(probe) => kept.push(*probe),
+        None => kept.extend(candidates.iter().filter(|i| of(i) == Suspicion::None)),
+    }
+    if !kept.is_empty() {
+        std::mem::swap(candidates, kept);
+    }
 }
 
 #[cfg(test)]

@@ -82,13 +82,7 @@ impl Store {
 
     /// The same, if `slot` still has the `seen` requests in flight that its choice was made by, and, a
     /// suspect, its probe. `None` when another request was faster: the choice is to be made anew.
-    pub fn reserve(
-        &self,
-        slot: Slot,
-        seen: u32,
-        weight: Weight,
-        now: Instant,
-    ) -> Option<InFlight> {
+    pub fn reserve(&self, slot: Slot, seen: u32, weight: Weight, now: Instant) -> Option<InFlight> {
         let shared = &self.shared;
         if !shared.slab.cell(slot).ledger.take_probe(shared.slab.nanos(now)) {
             return None;

@@ -121,6 +121,7 @@ impl ServeArgs {
             security,
             protocol,
             options: Options {
+                correct_in_flight: self.deciding.in_flight_correction,
                 emit_scores: self.deciding.emit_endpoint_scores,
                 disable_subset_filter: self.endpoints.disable_endpoint_subset_filter,
                 max_message_in,
@@ -149,7 +150,7 @@ impl ServeArgs {
             None => Params::default(),
             Some(text) => Params::parse(text)?,
         };
-        let policy = config::policy(&params)?;
+        let policy = config::policy(&params, self.deciding.profile())?;
         Ok((params, policy))
     }
 }

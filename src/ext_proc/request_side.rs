@@ -23,6 +23,7 @@ pub(super) struct RequestSide {
     facts: Option<Facts>,
     /// Estimated length of the prompt; 0 until the body is read, or where it is not.
     prompt_tokens: u64,
+    streams: bool,
 }
 
 impl RequestSide {
@@ -31,7 +32,7 @@ impl RequestSide {
         let content_type = head.content_type.as_deref().unwrap_or_default();
         let content_encoding = head.content_encoding.as_deref().unwrap_or_default();
         let reader = BodyReader::new(head.api(), content_type, content_encoding, limit as u64);
-        Self { head, reader: Some(reader), facts: None, prompt_tokens: 0 }
+        Self { head, reader: Some(reader), facts: None, prompt_tokens: 0, streams: false }
     }
 
     /// Whether the client would rather be refused than have a prefix computed anew.
@@ -54,6 +55,11 @@ impl RequestSide {
         self.prompt_tokens
     }
 
+    /// Whether its answer is asked for token by token.
+    pub(super) fn streams(&self) -> bool {
+        self.streams
+    }
+
     /// Reads a chunk of the body. An error is certain enough to refuse the request before its end.
     pub(super) fn feed(&mut self, chunk: &[u8]) -> Result<(), BodyError> {
         let Some(reader) = &mut self.reader else { return Ok(()) };
@@ -72,6 +78,7 @@ impl RequestSide {
         };
         let facts = reader.finish().map_err(|error| rejection::body(&error, limit))?;
         self.prompt_tokens = facts.prompt_tokens();
+        self.streams = facts.stream;
         self.facts = Some(facts);
         Ok(())
     }

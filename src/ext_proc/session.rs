@@ -236,6 +236,11 @@ impl Session {
         self.response_done || self.modes.response != BodyMode::None
     }
 
+    /// Whether response bodies are shown as they come.
+    pub fn sees_response_body(&self) -> bool {
+        matches!(self.modes.response, BodyMode::FullDuplex | BodyMode::Streamed)
+    }
+
     /// Takes one message and appends what it asks for.
     pub fn on(&mut self, event: Event, actions: &mut Vec<Action>) {
         if self.closed || self.silent {

@@ -18,13 +18,15 @@ use super::head::ResponseFacts;
 use super::message::{ProcessingRequest, ProcessingResponse};
 use super::rejection::{self, Rejection};
 use super::request_side::RequestSide;
+use super::sent::Sent;
 use super::session::{Action, Chunk, Event, Reply, Session};
 use super::turn::Turn;
 use super::wire::{self, Mutations};
 use crate::flow::Verdict;
+use crate::reckoning;
 use crate::response::{ResponseHead, ResponseReader, Restore};
 use crate::routing::{Ask, Refusal, Subset};
-use crate::store::InFlight;
+use crate::store::Weight;
 
 /// The answers to one HTTP request; dropping it gives back what the request holds.
 pub(super) struct ProcessStream {
@@ -47,12 +49,6 @@ pub(super) struct ProcessStream {
     response: Option<ResponseReader>,
     closing: bool,
     failure: Option<Status>,
-}
-
-/// Where the request went, and its count there.
-struct Sent {
-    destination: Arc<str>,
-    guard: InFlight,
 }
 
 impl ProcessStream {
@@ -88,7 +84,7 @@ impl ProcessStream {
             self.session.declare(decoded.declared.unwrap_or_default(), decoded.silent);
         }
         if let Some(head) = decoded.head.filter(|_| !self.session.has_begun()) {
-            let request_id = (!head.has_request_id).then(super::new_request_id);
+            let request_id = (!head.has_request_id).then(super::decision::new_request_id);
             self.mutations = Mutations { forged: head.forged, request_id, ..Mutations::default() };
             self.request = RequestSide::new(head, self.picking.max_body);
         }
@@ -99,9 +95,14 @@ impl ProcessStream {
             self.subset = Some(subset);
         }
         if let Some(served) = decoded.served {
-            self.move_guard(&served);
+            if let Some(sent) = &mut self.sent {
+                sent.served_by(&served, &self.picking.store);
+            }
         }
         if let Some(facts) = decoded.response {
+            if let Some(sent) = &mut self.sent {
+                sent.answered(facts.status);
+            }
             let restore = self.restore.take();
             self.response.get_or_insert_with(|| reader(&facts, restore));
         }
@@ -126,6 +127,9 @@ impl ProcessStream {
             }
             (Event::ResponseBody(_), Some(reader)) => {
                 let Event::ResponseBody(chunk) = event else { return Ok(event) };
+                if let Some(sent) = self.sent.as_mut().filter(|_| !chunk.bytes.is_empty()) {
+                    sent.chunk();
+                }
                 let last = chunk.end || self.session.shows_response_once();
                 let bytes = reader.feed(chunk.bytes, last);
                 return Ok(Event::ResponseBody(Chunk { bytes, end: chunk.end }));
@@ -220,9 +224,13 @@ impl ProcessStream {
 
     /// The exchange is over: its count ends, what the response said of itself is added up.
     fn complete(&mut self) {
-        self.sent = None;
-        if let Some(reader) = self.response.take() {
-            self.picking.metrics.response(&reader);
+        let response = self.response.take();
+        if let Some(sent) = self.sent.take() {
+            let usage = response.as_ref().and_then(ResponseReader::usage);
+            sent.end(usage.map(|usage| usage.completion));
+        }
+        if let Some(response) = response {
+            self.picking.metrics.response(&response);
         }
     }
 
@@ -247,8 +255,13 @@ impl ProcessStream {
             priority: policy.objectives.priority(self.request.objective()),
             prompt_tokens: self.request.prompt_tokens(),
         };
+        let weight = Weight {
+            tokens: ask.prompt_tokens.max(reckoning::LEAST_TOKENS),
+            watched: self.request.streams() && self.session.sees_response_body(),
+        };
         // What is to be held was not rewritten, so it is not picked either, whoever has joined since.
-        let picked = if held { Err(Refusal::EmptyPool) } else { self.picking.pick(&policy, &ask) };
+        let picked =
+            if held { Err(Refusal::EmptyPool) } else { self.picking.pick(&policy, &ask, weight) };
         let pick = match (picked, flow) {
             (Ok(pick), _) => pick,
             (Err(Refusal::EmptyPool), Some(flow)) => {
@@ -259,20 +272,8 @@ impl ProcessStream {
             (Err(refusal), _) => return Err(rejection::of(refusal)),
         };
         self.mutations.scores = pick.scores;
-        self.sent = Some(Sent { destination: pick.destination, guard: pick.guard });
+        self.sent = Some(Sent::new(pick.destination, pick.guard));
         Ok(Some(pick.told))
-    }
-
-    /// The gateway says that another endpoint served (a retry, a fallback): the request counts there.
-    fn move_guard(&mut self, served: &str) {
-        let Some(sent) = self.sent.as_mut().filter(|sent| *sent.destination != *served) else {
-            return;
-        };
-        let pool = self.picking.store.pool();
-        if let Some(member) = pool.members.iter().find(|member| *member.destination == *served) {
-            sent.guard = self.picking.store.begin(member.slot);
-            sent.destination = Arc::clone(&member.destination);
-        }
     }
 
     /// The gateway reset the stream, which is also its normal end, or sent what cannot be read. The
@@ -362,18 +363,9 @@ impl Drop for ProcessStream {
         self.leave();
         self.picking.metrics.streams.dec();
         self.picking.held.replace(self.accounted, 0);
-        let Some(sent) = self.sent.take() else { return };
-        if self.session.sees_response_end() {
-            return;
-        }
-        // The gateway resets such a stream at dispatch, when the endpoint has only begun. The count
-        // stays until scrapes show the request.
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            let linger = self.picking.linger;
-            runtime.spawn(async move {
-                tokio::time::sleep(linger).await;
-                drop(sent.guard);
-            });
+        if let Some(sent) = self.sent.take() {
+            let unseen = (!self.session.sees_response_end()).then_some(self.picking.linger);
+            sent.cut(unseen);
         }
     }
 }

@@ -20,8 +20,8 @@ use crate::causes;
 use crate::endpoint::EndpointId;
 use crate::lifecycle::Latch;
 use crate::pool::Slot;
-use crate::telemetry::metrics::Residuals;
 use crate::store::{LoadWriter, Page, Scraped, Told, Vital, VitalsWriter};
+use crate::telemetry::metrics::Residuals;
 
 /// Longest time of one scrape, connecting and body included.
 const SCRAPE_LIMIT: Duration = Duration::from_secs(1);

@@ -98,10 +98,7 @@ impl PoolSpeed {
             let own = (faded.decoding + PRIOR_TOKENS * token) / (faded.decoded + PRIOR_TOKENS);
             (own / token).clamp(1.0 / WIDEST, WIDEST)
         });
-        Speed {
-            prefill: banded(own.max(SLOWEST), self.prefill),
-            pace: banded(pace, 1.0),
-        }
+        Speed { prefill: banded(own.max(SLOWEST), self.prefill), pace: banded(pace, 1.0) }
     }
 }
 
@@ -132,7 +129,8 @@ mod tests {
     /// Mutants: the prior left out; busy time faded by the clock; either band gone.
     #[test]
     fn a_slow_server_is_told_from_equal_ones() {
-        let pool = [after(30.0, 8000.0, 0.02), after(30.0, 8000.0, 0.02), after(30.0, 4000.0, 0.04)];
+        let pool =
+            [after(30.0, 8000.0, 0.02), after(30.0, 8000.0, 0.02), after(30.0, 4000.0, 0.04)];
         let mean = PoolSpeed::of(&pool);
         let [fast, _, slow] = pool.map(|evidence| mean.speed(&evidence));
         // 9.5 s of evidence against a prior of 5 s at the pool's 6667 tokens a second.

@@ -233,10 +233,7 @@ impl LoadWriter {
         self.judge(page, at);
         let past = |signal: Signal, scraped: Scraped| Some(signal.value()? - scraped.value()?);
         let waiting = before.waiting.map(|value| value + expected.ahead.waiting);
-        Residual {
-            waiting: past(waiting, page.waiting),
-            kv: past(expected.kv_now(), page.kv),
-        }
+        Residual { waiting: past(waiting, page.waiting), kv: past(expected.kv_now(), page.kv) }
     }
 
     /// The server behind the endpoint is another one now: what was learned of the old one goes.

@@ -35,13 +35,9 @@ pub struct InFlight {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     /// Its prompt waits, or is being read. Assigned in this epoch of its slot.
-    Unanswered {
-        epoch: u32,
-    },
+    Unanswered { epoch: u32 },
     /// The first chunk came at this time.
-    Answering {
-        first: u64,
-    },
+    Answering { first: u64 },
     /// Only the count is left.
     Failed,
 }

@@ -124,7 +124,8 @@ impl Ledger {
 
     /// Changes the count of `epoch`; false where it is over.
     fn count(&self, epoch: u32, by: i64) -> bool {
-        let change = |now: u64| (now >> 32 == u64::from(epoch)).then(|| now.wrapping_add_signed(by));
+        let change =
+            |now: u64| (now >> 32 == u64::from(epoch)).then(|| now.wrapping_add_signed(by));
         self.recent(epoch).fetch_update(Ordering::AcqRel, Ordering::Relaxed, change).is_ok()
     }
 

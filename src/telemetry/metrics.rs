@@ -15,6 +15,7 @@ use crate::policy::{Number, Policy};
 use crate::pool::PoolView;
 use crate::response::ResponseReader;
 use crate::saturation;
+use crate::store::Residual;
 
 /// Buckets of the decision time in seconds: a decision takes microseconds.
 const DECISION_BUCKETS: [f64; 12] =
@@ -34,6 +35,44 @@ const ENDPOINT_GAUGES: [(&str, &str); 6] = [
     ("plumbline_endpoint_in_flight_requests", "Requests of this picker that have not ended."),
 ];
 
+/// Expected less read, at each scrape.
+#[derive(Clone)]
+pub struct Residuals {
+    waiting: Histogram,
+    kv: Histogram,
+}
+
+/// Buckets of a residual in requests, and in hundredths of the KV cache.
+const RESIDUAL_BUCKETS: [f64; 11] =
+    [-50.0, -20.0, -10.0, -5.0, -2.0, 0.0, 2.0, 5.0, 10.0, 20.0, 50.0];
+
+impl Residuals {
+    fn new() -> Result<Self, prometheus::Error> {
+        let waiting = HistogramOpts::new(
+            "plumbline_residual_waiting_requests",
+            "Queue expected of an endpoint less the queue that the next scrape read.",
+        );
+        let kv = HistogramOpts::new(
+            "plumbline_residual_kv_cache_utilization",
+            "KV-cache use expected of an endpoint less what the next scrape read, a fraction.",
+        );
+        let hundredths = RESIDUAL_BUCKETS.map(|bound| bound / 100.0);
+        Ok(Self {
+            waiting: Histogram::with_opts(waiting.buckets(RESIDUAL_BUCKETS.to_vec()))?,
+            kv: Histogram::with_opts(kv.buckets(hundredths.to_vec()))?,
+        })
+    }
+
+    /// Counts one scrape.
+    pub fn observe(&self, residual: &Residual) {
+        for (histogram, value) in [(&self.waiting, residual.waiting), (&self.kv, residual.kv)] {
+            if let Some(value) = value {
+                histogram.observe(value);
+            }
+        }
+    }
+}
+
 /// All families, and handles for the hot ones.
 pub struct Metrics {
     registry: Registry,
@@ -42,6 +81,10 @@ pub struct Metrics {
     requests: IntCounterVec,
     /// Time of one decision, without waiting for the body.
     pub decision_seconds: Histogram,
+    /// Choices that stood although another request was faster at the same endpoint.
+    pub pick_races: IntCounter,
+    /// How far expectations were from the scrapes that then came.
+    pub residuals: Residuals,
     /// ext_proc streams that are open.
     pub streams: IntGauge,
     /// Request bodies that are held, in bytes.
@@ -107,6 +150,11 @@ impl Metrics {
             picked: requests.with_label_values(&["picked"]),
             requests: requests.clone(),
             decision_seconds: Histogram::with_opts(decision.buckets(DECISION_BUCKETS.to_vec()))?,
+            pick_races: IntCounter::new(
+                "plumbline_pick_races_total",
+                "Choices that stood although other requests were faster at the same endpoint.",
+            )?,
+            residuals: Residuals::new()?,
             streams: IntGauge::new(
                 "plumbline_ext_proc_streams",
                 "Open ext_proc streams, one per request of the gateway.",
@@ -197,6 +245,9 @@ impl Metrics {
     fn register(&self) -> Result<(), prometheus::Error> {
         let register = |collector| self.registry.register(collector);
         register(Box::new(self.decision_seconds.clone()))?;
+        register(Box::new(self.pick_races.clone()))?;
+        register(Box::new(self.residuals.waiting.clone()))?;
+        register(Box::new(self.residuals.kv.clone()))?;
         register(Box::new(self.streams.clone()))?;
         register(Box::new(self.held_bytes.clone()))?;
         register(Box::new(self.waiting.clone()))?;

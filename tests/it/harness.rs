@@ -121,8 +121,11 @@ impl Plan {
             "" => StaticList::default(),
             some => StaticList::parse(some).expect("endpoints"),
         };
-        let mut policy =
-            config::policy(&Params::parse(&self.params()).expect("params")).expect("policy");
+        let mut policy = config::policy(
+            &Params::parse(&self.params()).expect("params"),
+            plumbline::routing::Profile::default(),
+        )
+        .expect("policy");
         let manifests = self.manifests.as_ref().map(|path| {
             let (manifests, findings) = Manifests::open(path, None).expect("readable manifests");
             assert!(findings.errors.is_empty(), "{findings:?}");

@@ -16,10 +16,11 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     // Core.
     ("flow", &[]),
     ("saturation", &["endpoint", "pool", "thresholds", "units"]),
-    ("routing", &["endpoint", "pool", "saturation", "thresholds", "units"]),
+    ("reckoning", &["endpoint", "saturation", "thresholds", "units"]),
+    ("routing", &["endpoint", "pool", "reckoning", "saturation", "thresholds", "units"]),
     // State.
     ("policy", &["routing", "thresholds", "units"]),
-    ("store", &["endpoint", "pool", "units"]),
+    ("store", &["endpoint", "pool", "reckoning", "units"]),
     ("lifecycle", &[]),
     ("flow_control", &["flow", "lifecycle", "store"]),
     // Adapters in.
@@ -43,7 +44,10 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         ],
     ),
     // Adapters out.
-    ("telemetry", &["endpoint", "policy", "pool", "response", "saturation", "thresholds", "units"]),
+    (
+        "telemetry",
+        &["endpoint", "policy", "pool", "response", "saturation", "store", "thresholds", "units"],
+    ),
     (
         "ext_proc",
         &[
@@ -53,6 +57,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "flow_control",
             "policy",
             "pool",
+            "reckoning",
             "request",
             "response",
             "routing",
@@ -141,6 +146,7 @@ const PURE: &[&str] = &[
     "response",
     "flow",
     "saturation",
+    "reckoning",
     "routing",
 ];
 
@@ -198,6 +204,7 @@ fn code(text: &str) -> String {
 
 fn is_test_file(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name == "tests.rs")
+        || path.parent().is_some_and(|folder| folder.ends_with("tests"))
 }
 
 /// Top-level modules that follow `crate::` in `text`, grouped imports included.

@@ -13,6 +13,7 @@
 use std::time::Duration;
 
 use crate::endpoint::Load;
+use crate::reckoning::LEAST_TOKENS;
 
 /// Weight of a request's own prompt: what it delays comes after it, too.
 const OWN: f64 = 4.0;
@@ -20,8 +21,6 @@ const OWN: f64 = 4.0;
 const BATCH: f64 = 0.5;
 /// Seconds that a KV cache half full costs.
 const KV: f64 = 0.05;
-/// Fewest prompt tokens of a request: however short, it takes a step.
-const LEAST_TOKENS: u64 = 16;
 /// Fullest KV cache that is told apart.
 const FULLEST: f64 = 0.999;
 

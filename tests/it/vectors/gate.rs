@@ -136,6 +136,7 @@ fn store(rows: &[Value]) -> Store {
             running: scraped(&row["running"]),
             kv: scraped(&row["kv"]),
             ranks: 1,
+            capacity_tokens: None,
         };
         let age = Duration::from_millis(row["age_ms"].as_u64().unwrap_or(0));
         let pool = store.pool();
@@ -150,7 +151,7 @@ fn store(rows: &[Value]) -> Store {
 async fn serve(input: &Value, profile: Profile) -> (SocketAddr, watch::Sender<bool>) {
     // Only what was recorded as old is old, however slow the machine.
     let params = Params::parse(r#"{"metricsStalenessThreshold":"30s"}"#).unwrap();
-    let mut policy = config::policy(&params).unwrap();
+    let mut policy = config::policy(&params, Profile::default()).unwrap();
     policy.profile = profile;
     let objectives = input["objectives"].as_object().into_iter().flatten();
     let objectives = objectives.map(|(name, priority)| {
