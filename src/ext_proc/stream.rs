@@ -94,10 +94,8 @@ impl ProcessStream {
             // Of several hints before the pick the newest counts; later ones concern nobody.
             self.subset = Some(subset);
         }
-        if let Some(served) = decoded.served {
-            if let Some(sent) = &mut self.sent {
-                sent.served_by(&served, &self.picking.store);
-            }
+        if let (Some(served), Some(sent)) = (decoded.served, &mut self.sent) {
+            sent.served_by(&served, &self.picking.store);
         }
         if let Some(facts) = decoded.response {
             if let Some(sent) = &mut self.sent {
