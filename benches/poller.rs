@@ -31,6 +31,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const INTERVAL: Duration = Duration::from_millis(50);
 /// Until connections are made and caches are warm.
 const WARM_UP: Duration = Duration::from_secs(2);
+/// Times each poller takes its turn.
+const TURNS: usize = 3;
 const PARSED_PAGE: usize = 33_000;
 const SERVED_PAGE: usize = 43_000;
 
@@ -69,14 +71,18 @@ fn compare() {
         endpoints(),
         seconds()
     );
-    let mut costs = Vec::new();
-    for kind in ["discard", "ours"] {
-        let poller = Part::start(&["poll", kind, &port], 0);
-        let said = poller.output();
-        print!("  {kind:>8}  {said}");
-        costs.push(said.split_whitespace().next().unwrap().parse::<f64>().unwrap());
+    // In turn, and the cheapest turn of each: noise only ever adds.
+    let mut best = [f64::INFINITY; 2];
+    for _ in 0..TURNS {
+        for (kind, best) in ["discard", "ours"].into_iter().zip(&mut best) {
+            let poller = Part::start(&["poll", kind, &port], 0);
+            let said = poller.output();
+            print!("  {kind:>8}  {said}");
+            let cost = said.split_whitespace().next().unwrap();
+            *best = best.min(cost.parse::<f64>().unwrap());
+        }
     }
-    println!("  CPU ratio {:.2}", costs[1] / costs[0]);
+    println!("  CPU ratio {:.2}", best[1] / best[0]);
     drop(server);
 }
 
@@ -86,13 +92,13 @@ fn parse() {
     let engine = engines.of(&BTreeMap::new());
     let page = page(PARSED_PAGE);
     let mut best = f64::INFINITY;
-    for _ in 0..20 {
+    for _ in 0..1000 {
         let start = Instant::now();
-        for _ in 0..500 {
+        for _ in 0..20 {
             let reading = read_page(std::hint::black_box(page.as_bytes()), engine);
             assert!(std::hint::black_box(reading).faults.is_empty());
         }
-        best = best.min(start.elapsed().as_secs_f64() / 500.0);
+        best = best.min(start.elapsed().as_secs_f64() / 20.0);
     }
     let rate = page.len() as f64 / best / 1e9;
     println!("parser: {rate:.1} GB/s, {:.1} us a page of {} bytes", best * 1e6, page.len());
@@ -282,7 +288,10 @@ fn discard(port: u16, pages: &Arc<AtomicU64>) {
                     });
                 }
                 pages.fetch_add(1, Ordering::Relaxed);
-                next += INTERVAL;
+                // Missed ticks are not made up for, as in ours.
+                while next <= Instant::now() {
+                    next += INTERVAL;
+                }
                 sleep_until(next).await;
             }
         });

@@ -34,6 +34,7 @@ use crate::store::Store;
 use crate::telemetry::metrics::Metrics;
 use access::Access;
 use buffers::Buffers;
+use connection::Connection;
 use engines::Engines;
 use pace::Pace;
 use scrape::Scrape;
@@ -100,13 +101,12 @@ impl Poller {
             load: self.store.load_writer(member.slot).every(self.interval),
             vitals: self.store.vitals_writer(member.slot, engine.vitals(), keys),
             slot: member.slot,
-            connection: connection::Connection::new(access, member.endpoint.address),
+            connection: Connection::new(access, member.endpoint.address, self.buffers.clone()),
             endpoint: member.endpoint.id.clone(),
             ok: self.metrics.scrapes.with_label_values(&["ok"]),
             failed: self.metrics.scrapes.with_label_values(&["failed"]),
             seconds: self.metrics.scrape_seconds.clone(),
             scrapes: self.scrapes.clone(),
-            buffers: self.buffers.clone(),
             failing: false,
             life: life::Life::default(),
             residuals: self.metrics.residuals.clone(),

@@ -20,9 +20,12 @@ pub(super) struct Loan {
 }
 
 impl Buffers {
+    /// An empty buffer, the one that came back last where there is one.
     pub(super) fn take(&self) -> Loan {
         let free = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        Loan { buffer: free.unwrap_or_default(), home: self.clone() }
+        let mut buffer = free.unwrap_or_default();
+        buffer.clear();
+        Loan { buffer, home: self.clone() }
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::io::{self, Read as _};
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -16,6 +17,7 @@ use tokio_rustls::client::TlsStream;
 
 use super::access::Access;
 use super::answer::{Answer, AnswerError, AnswerReader, MAX_PAGE, Progress};
+use super::buffers::{Buffers, Loan};
 
 /// Redirections in a row that are followed.
 const MAX_HOPS: usize = 3;
@@ -71,27 +73,41 @@ pub(super) struct Connection {
     address: SocketAddr,
     open: Option<Stream>,
     request: Vec<u8>,
+    buffers: Buffers,
+}
+
+/// A page in a buffer on loan.
+pub(super) struct Fetched {
+    loan: Loan,
+    body: Range<usize>,
+}
+
+impl Fetched {
+    /// The page's bytes.
+    pub(super) fn page(&self) -> &[u8] {
+        &self.loan.buffer[self.body.clone()]
+    }
 }
 
 impl Connection {
     /// A connection to the metrics of the model server at `address`; nothing is sent yet.
-    pub(super) fn new(access: Arc<Access>, mut address: SocketAddr) -> Self {
+    pub(super) fn new(access: Arc<Access>, mut address: SocketAddr, buffers: Buffers) -> Self {
         if let Some(port) = access.port {
             address.set_port(port);
         }
-        Self { access, address, open: None, request: Vec::new() }
+        Self { access, address, open: None, request: Vec::new(), buffers }
     }
 
-    /// Fetches the page into `buffer`. May be given up at any time: a connection in use is dropped
-    /// with the fetch, so that no half-read answer is left behind.
+    /// Fetches the page. May be given up at any time: a connection in use is dropped with the fetch, so
+    /// that no half-read answer is left behind.
     ///
     /// # Errors
     /// [`Failure`]; the next fetch starts anew.
-    pub(super) async fn get<'b>(&mut self, buffer: &'b mut Vec<u8>) -> Result<&'b [u8], Failure> {
+    pub(super) async fn get(&mut self) -> Result<Fetched, Failure> {
         let mut path = None;
         for _ in 0..=MAX_HOPS {
             self.access.request(&mut self.request, path.as_deref(), self.address);
-            let answer = self.exchange(buffer).await?;
+            let (answer, mut loan) = self.exchange().await?;
             if matches!(answer.status, 301 | 302 | 303 | 307 | 308)
                 && let Some(location) = answer.location
             {
@@ -104,34 +120,36 @@ impl Connection {
             }
             let mut body = answer.body;
             if answer.gzip {
-                let page = inflate(&buffer[body]).map_err(Error::Inflate)?;
-                *buffer = page;
-                body = 0..buffer.len();
+                loan.buffer = inflate(&loan.buffer[body]).map_err(Error::Inflate)?;
+                body = 0..loan.buffer.len();
             }
-            return Ok(&buffer[body]);
+            return Ok(Fetched { loan, body });
         }
         Err(Error::TooManyHops.into())
     }
 
     /// Sends the request and reads its answer, over the kept connection where that still works.
-    async fn exchange(&mut self, buffer: &mut Vec<u8>) -> Result<Answer, Failure> {
+    async fn exchange(&mut self) -> Result<(Answer, Loan), Failure> {
         if let Some(stream) = self.open.take() {
-            match self.over(stream, buffer).await {
-                Ok(answer) => return Ok(answer),
+            match self.over(stream).await {
                 // Servers close idle connections; that says nothing about the server.
                 Err(failure) if !failure.answered => {}
-                Err(failure) => return Err(failure),
+                result => return result,
             }
         }
         let stream = self.connect().await?;
-        self.over(stream, buffer).await
+        self.over(stream).await
     }
 
-    async fn over(&mut self, mut stream: Stream, buffer: &mut Vec<u8>) -> Result<Answer, Failure> {
-        buffer.clear();
+    async fn over(&mut self, mut stream: Stream) -> Result<(Answer, Loan), Failure> {
         let silent = |error| Failure { error, answered: false };
         stream.write_all(&self.request).await.map_err(Error::Send).map_err(silent)?;
         stream.flush().await.map_err(Error::Send).map_err(silent)?;
+        // A buffer is taken when there is something to put into it: those that wait need none, and
+        // the one that was used last is still in the cache.
+        stream.tcp().readable().await.map_err(Error::Receive).map_err(silent)?;
+        let mut loan = self.buffers.take();
+        let buffer = &mut loan.buffer;
         let mut reader = AnswerReader::default();
         let mut ended = false;
         loop {
@@ -140,7 +158,7 @@ impl Connection {
             match progress.map_err(|error| failed(Error::Answer(error), buffer))? {
                 Progress::Done(answer) => {
                     self.open = answer.keep.then_some(stream);
-                    return Ok(answer);
+                    return Ok((answer, loan));
                 }
                 Progress::More(room) => {
                     buffer.reserve(room);
@@ -180,6 +198,15 @@ enum Stream {
     Plain(TcpStream),
     /// Boxed: a session is a kilobyte, and most pools have none.
     Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Stream {
+    fn tcp(&self) -> &TcpStream {
+        match self {
+            Self::Plain(tcp) => tcp,
+            Self::Tls(tls) => tls.get_ref().0,
+        }
+    }
 }
 
 impl AsyncRead for Stream {

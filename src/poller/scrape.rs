@@ -10,7 +10,6 @@ use prometheus::{Histogram, IntCounter};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Scrapes;
-use super::buffers::Buffers;
 use super::connection::Connection;
 use super::engine::Engine;
 use super::life::Life;
@@ -38,7 +37,6 @@ pub(super) struct Scrape {
     pub(super) failed: IntCounter,
     pub(super) seconds: Histogram,
     pub(super) scrapes: Scrapes,
-    pub(super) buffers: Buffers,
     /// Tells a restarted server from the one before.
     pub(super) life: Life,
     /// How far expectations were from what then came.
@@ -62,24 +60,23 @@ impl Scrape {
     }
 
     async fn once(&mut self) -> Outcome {
-        let mut loan = self.buffers.take();
         self.load.begin();
-        let (error, outcome) =
-            match timeout(SCRAPE_LIMIT, self.connection.get(&mut loan.buffer)).await {
-                Ok(Ok(page)) => {
-                    let reading = read_page(page, &self.engine);
-                    self.publish(&reading);
-                    self.ok.inc();
-                    self.brought_a_page();
-                    self.scrapes.set(self.slot, faults(&reading));
-                    return Outcome::Answered;
-                }
-                Ok(Err(failure)) if failure.is_connect() => {
-                    (causes::in_one_line(&failure.error), Outcome::Unreachable)
-                }
-                Ok(Err(failure)) => (causes::in_one_line(&failure.error), Outcome::Answered),
-                Err(_) => (format!("no answer within {SCRAPE_LIMIT:?}"), Outcome::Answered),
-            };
+        let (error, outcome) = match timeout(SCRAPE_LIMIT, self.connection.get()).await {
+            Ok(Ok(fetched)) => {
+                let reading = read_page(fetched.page(), &self.engine);
+                drop(fetched);
+                self.publish(&reading);
+                self.ok.inc();
+                self.brought_a_page();
+                self.scrapes.set(self.slot, faults(&reading));
+                return Outcome::Answered;
+            }
+            Ok(Err(failure)) if failure.is_connect() => {
+                (causes::in_one_line(&failure.error), Outcome::Unreachable)
+            }
+            Ok(Err(failure)) => (causes::in_one_line(&failure.error), Outcome::Answered),
+            Err(_) => (format!("no answer within {SCRAPE_LIMIT:?}"), Outcome::Answered),
+        };
         self.failed.inc();
         self.brought_none(&error);
         self.scrapes.set(self.slot, Some(error));

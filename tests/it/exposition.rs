@@ -33,16 +33,19 @@ fn signals(reading: &Reading) -> impl PartialEq + std::fmt::Debug + use<> {
     (
         (reading.waiting, reading.running, reading.kv, reading.ranks),
         (reading.block_size, reading.num_blocks, reading.lora.clone()),
+        reading.vitals,
     )
 }
 
-const GOOD: [&str; 6] = [
+const GOOD: [&str; 8] = [
     "vllm:num_requests_waiting{engine=\"0\"} 4",
     "vllm:num_requests_waiting{engine=\"1\"} 5",
     "vllm:num_requests_running{engine=\"0\"} 3",
     "vllm:kv_cache_usage_perc{engine=\"0\"} 0.5",
     "vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"512\"} 1",
     "vllm:lora_requests_info{running_lora_adapters=\"a\",max_lora=\"2\"} 1700000000",
+    "vllm:prompt_tokens_total{engine=\"0\"} 1700",
+    "process_start_time_seconds 1.7e9",
 ];
 
 /// Bytes that mean something to the format, so that random lines come near to being good.
@@ -106,7 +109,7 @@ fn any_bytes_are_a_page() {
 #[test]
 fn a_bad_line_costs_no_other_family() {
     let junk = near_line().prop_filter("a line of another family", |line| {
-        let wanted = Wanted::new(GOOD.map(|good| good.split('{').next().unwrap()));
+        let wanted = Wanted::new(GOOD.map(|good| good.split(['{', ' ']).next().unwrap()));
         !line.contains(&b'\n') && lines(line, &wanted).next().is_none()
     });
     let pages = prop::collection::vec((junk, 0..=GOOD.len()), 0..12);
@@ -165,6 +168,7 @@ fn recorded_pages_replay() {
         ("broken.txt", Some(6.0), None, None, 1, 3, 1),
         ("utf8-names.txt", Some(1.0), Some(2.0), Some(0.125), 1, 0, 0),
         ("binary.bin", None, None, None, 0, 1, 0),
+        ("vitals.txt", None, None, Some(0.5), 1, 1, 2),
     ];
     for (name, waiting, running, kv, ranks, bad_lines, bad_values) in expected {
         let reading = vllm(&page(name));

@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use self::server::{Reply, Server};
-use crate::harness::wait_for;
+use crate::harness::{Picker, Plan, wait_for};
 
 pub const PAGE: &str = "vllm:num_requests_waiting 4\nvllm:num_requests_running 2\n\
                         vllm:kv_cache_usage_perc 0.5\n\
@@ -196,6 +196,35 @@ async fn vitals_adapters_caches_and_custom_metrics_reach_the_store() {
     assert_eq!((lora.running.contains("x"), lora.max), (true, Some(2)));
     let (caches, _) = vitals.caches().unwrap();
     assert_eq!((caches[0].block_size, caches[0].num_blocks), (Some(16), Some(512)));
+}
+
+/// An endpoint that gets another engine label is read as that engine from then on. Mutants: the mapping
+/// of the start kept; the label of nobody read.
+#[tokio::test]
+async fn a_new_engine_label_changes_the_mapping() {
+    let page = "vllm:num_requests_waiting 4\nsglang:num_queue_reqs 7\n";
+    let server = Server::start(move |_| Reply::page(page)).await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("endpoints.yaml");
+    let put = |engine: &str| {
+        let (ip, port) = (server.address.ip(), server.address.port());
+        let labels = format!("{{llm-d.ai/engine-type: {engine}}}");
+        let entry = format!("{{name: a, address: {ip}, port: {port}, labels: {labels}}}");
+        std::fs::write(&path, format!("endpoints: [{entry}]\n")).unwrap();
+    };
+    put("vllm");
+    let mut settings = Plan::default().settings("");
+    settings.source = plumbline::app::Source::File(path.clone());
+    let picker = Picker::inside(settings).await;
+    picker.ready().await;
+    for (engine, waiting) in [("vllm", 4), ("sglang", 7), ("other", 4)] {
+        put(engine);
+        wait_for(engine, async || {
+            let seen = picker.pool().await[0]["waiting"].clone();
+            if seen == waiting { Ok(()) } else { Err(seen.to_string()) }
+        })
+        .await;
+    }
 }
 
 /// A page that takes two seconds: at most one scrape at a time, each cut off after a second and
