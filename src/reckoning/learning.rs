@@ -50,7 +50,8 @@ impl Evidence {
 
     /// Takes what was observed up to now, `elapsed` seconds after the last time.
     pub fn observe(&mut self, now: Observed, elapsed: f64) {
-        let busy = (now.busy - self.seen.busy).max(0.0);
+        // A stretch of work is entered in two steps; one seen between them is off by the whole clock.
+        let busy = (now.busy - self.seen.busy).clamp(0.0, elapsed.max(0.0));
         // Speed is that of a server at work: what was learned does not fade while it rests.
         let at_work = (-busy / FADE).exp();
         let any_time = (-elapsed / FADE).exp();
@@ -141,6 +142,22 @@ mod tests {
         rested.observe(pool[2].seen, 100.0);
         assert_eq!(mean.speed(&rested).prefill, slow.prefill, "rest teaches nothing");
         assert_eq!(mean.speed(&rested).pace, 1.0, "old paces fade");
+    }
+
+    /// Busy time is read while threads enter it: a stretch half entered is off by the age of the process.
+    /// Mutants: busy time that is not bounded by the clock, from above or from below.
+    #[test]
+    fn a_stretch_seen_half_entered_teaches_nothing_wrong() {
+        let steady = after(30.0, 8000.0, 0.02);
+        let ahead = Observed { busy: steady.seen.busy + 5000.0, ..steady.seen };
+        let behind = Observed { busy: 0.0, ..steady.seen };
+        for torn in [ahead, behind] {
+            let mut evidence = steady;
+            evidence.observe(torn, 0.1);
+            evidence.observe(steady.seen, 0.1);
+            let mean = PoolSpeed::of([&evidence]);
+            assert!((7500.0..8100.0).contains(&mean.prefill), "{torn:?}: {mean:?}");
+        }
     }
 
     /// Mutants: little evidence counted; a pool of nothing dividing by zero.

@@ -167,6 +167,8 @@ pub struct LoadWriter {
     /// Time over which others' requests are smoothed.
     smoothing: Duration,
     begun: Begun,
+    /// What the scrape under way should find.
+    expected: Load,
     /// The readings published last, when, and since when they stand still.
     last: Option<Last>,
 }
@@ -194,7 +196,8 @@ pub struct Residual {
 impl LoadWriter {
     pub(super) fn new(shared: Arc<Shared>, slot: Slot) -> Self {
         let begun = shared.slab.cell(slot).begun();
-        Self { shared, slot, smoothing: reckoning::OTHERS, begun, last: None }
+        let expected = Load::default();
+        Self { shared, slot, smoothing: reckoning::OTHERS, begun, expected, last: None }
     }
 
     /// Smooths others' requests over ten of these intervals, where that is longer than usual.
@@ -206,13 +209,14 @@ impl LoadWriter {
     /// A scrape begins now: what is assigned from here on cannot be in it.
     pub fn begin(&mut self) {
         self.begun = self.cell().begin();
+        let now = self.cell().load(0, 0.0);
+        self.expected = Load { ahead: reckoning::ahead(&now, 1), ..now };
     }
 
     /// Publishes the scrape that was begun last and ended at `at`.
     pub fn publish(&mut self, page: &Page, at: Instant) -> Residual {
         let at = self.shared.slab.nanos(at);
-        let before = self.cell().load(at, 0.0);
-        let expected = Load { ahead: reckoning::ahead(&before, 1), ..before };
+        let expected = self.expected;
         let cell = self.cell();
         let scrape = &cell.scrape;
         // Before the sums, so that a fresh sum never meets the number of ranks of an older page.
@@ -229,10 +233,13 @@ impl LoadWriter {
             }
         }
         cell.ledger.capacity.store(page.capacity_tokens.unwrap_or(0.0));
-        cell.ledger.publish(&self.begun);
+        // A page without readings shows none of the requests that the older ones missed.
+        if page.waiting.value().or(page.kv.value()).is_some() {
+            cell.ledger.publish(&self.begun);
+        }
         self.judge(page, at);
         let past = |signal: Signal, scraped: Scraped| Some(signal.value()? - scraped.value()?);
-        let waiting = before.waiting.map(|value| value + expected.ahead.waiting);
+        let waiting = expected.waiting.map(|value| value + expected.ahead.waiting);
         Residual { waiting: past(waiting, page.waiting), kv: past(expected.kv_now(), page.kv) }
     }
 
@@ -248,6 +255,10 @@ impl LoadWriter {
 
     /// What of the page is others' doing, and whether the server still moves.
     fn judge(&mut self, page: &Page, at: u64) {
+        if [page.waiting, page.running].contains(&Scraped::Missing) {
+            // Unknown is not zero: what was thought of others stays.
+            return;
+        }
         let [waiting, running, kv] =
             [page.waiting, page.running, page.kv].map(|read| read.value().unwrap_or(0.0));
         let others = waiting + running - f64::from(self.begun.in_flight);

@@ -114,10 +114,19 @@ impl InFlight {
         }
     }
 
-    /// Another endpoint serves the request: it counts there from now on, as if it had been sent there.
+    /// Another endpoint serves the request: it counts there from now on, with its tokens and at its
+    /// stage. Nobody knows since when the other reads the prompt, so it teaches nothing of its speed.
     pub fn move_to(&mut self, slot: Slot, now: Instant) {
-        if slot != self.slot {
-            *self = Self::begin(Arc::clone(&self.shared), slot, self.weight, now);
+        if slot == self.slot {
+            return;
+        }
+        let weight = Weight { watched: false, ..self.weight };
+        let moved = Self::begin(Arc::clone(&self.shared), slot, weight, now);
+        let before = std::mem::replace(self, moved);
+        match before.stage {
+            Stage::Unanswered { .. } => {}
+            Stage::Answering { .. } => self.first_chunk(now),
+            Stage::Failed => self.fail(now),
         }
     }
 

@@ -35,12 +35,10 @@ pub(super) fn add<'a>(
     weight: f64,
     totals: &mut [f64],
 ) {
-    let (mut sum, mut count, mut any_fresh) = (0.0, 0.0, false);
-    for load in loads.clone() {
-        sum += batch(load);
-        count += 1.0;
-        any_fresh |= is_fresh(load, limit);
-    }
+    let any_fresh = loads.clone().any(|load| is_fresh(load, limit));
+    let (sum, count) = loads
+        .clone()
+        .fold((0.0, 0.0), |(sum, count), load| (sum + batch(load, any_fresh), count + 1.0));
     // The divisor of the batch term, once for all.
     let per_batch = BATCH / (1.0 + sum / f64::max(count, 1.0));
     let own = tokens.max(LEAST_TOKENS) as f64;
@@ -51,9 +49,11 @@ pub(super) fn add<'a>(
     }
 }
 
-/// Requests there, others' included, by how much longer each takes than elsewhere.
-fn batch(load: &Load) -> f64 {
-    (f64::from(load.in_flight) + load.others) * load.speed.pace
+/// Requests there, others' included where `readings` are believed, by how much longer each takes than
+/// elsewhere.
+fn batch(load: &Load, readings: bool) -> f64 {
+    let others = if readings { load.others } else { 0.0 };
+    (f64::from(load.in_flight) + others) * load.speed.pace
 }
 
 fn is_fresh(load: &Load, limit: Duration) -> bool {
@@ -63,12 +63,13 @@ fn is_fresh(load: &Load, limit: Duration) -> bool {
 
 /// Seconds; `readings` tells whether scraped ones are believed.
 fn cost(load: &Load, own: f64, per_batch: f64, readings: bool) -> f64 {
-    let queued = load.in_flight_tokens as f64 + load.others_tokens;
+    let others = if readings { load.others_tokens } else { 0.0 };
+    let queued = load.in_flight_tokens as f64 + others;
     let prefill = (queued + OWN * own) / load.speed.prefill;
     let used = load.kv_now().value().filter(|_| readings).unwrap_or(0.0);
     let more = if load.capacity > 0.0 { own / load.capacity } else { 0.0 };
     let full = (used + more).clamp(0.0, FULLEST);
-    prefill + per_batch * batch(load) + KV * full / (1.0 - full)
+    prefill + per_batch * batch(load, readings) + KV * full / (1.0 - full)
 }
 
 #[cfg(test)]
@@ -116,7 +117,7 @@ mod tests {
     }
 
     /// Mutants: an endpoint that was never read scored like an idle one; a cut also where nobody is
-    /// fresh; stale KV believed.
+    /// fresh; stale KV or others of a stale reading believed.
     #[test]
     fn the_stale_is_never_idle_and_the_ledger_ranks_when_all_are() {
         let stale = Signal::Read { value: 0.9, age: Duration::from_millis(201) };
@@ -127,5 +128,9 @@ mod tests {
         let mut totals = [0.0; 3];
         add([old(2), old(1), Load::default()].iter(), 16, LIMIT, 2.0, &mut totals);
         assert!(totals[0] < totals[1] && totals[1] < totals[2], "{totals:?}");
+        let long_gone = Load { others: 50.0, others_tokens: 9e4, ..old(1) };
+        let mut totals = [0.0; 2];
+        add([old(1), long_gone].iter(), 16, LIMIT, 1.0, &mut totals);
+        assert_eq!(totals[0], totals[1], "what others did then says nothing of now");
     }
 }

@@ -74,6 +74,69 @@ fn failed_scrapes_forget_no_request() {
     assert_eq!(load_of(&store, slot, now).since.unanswered, 0);
 }
 
+/// A page that brings neither queue nor cache leaves the old readings, and so what they missed. Mutants:
+/// the epoch published with every page; a missing queue taken for an empty one in others' share.
+#[test]
+fn a_page_without_readings_shows_no_request() {
+    let (store, _writer, slot, mut load, now) = one();
+    load.begin();
+    load.publish(&values(4.0, 6.0, 0.1), now);
+    let _own = store.begin(slot, weight(7), now);
+    let others = load_of(&store, slot, now).others;
+    load.begin();
+    let blank = page(Scraped::Missing, Scraped::Missing, Scraped::Missing);
+    load.publish(&blank, now + MS * 5000);
+    let seen = load_of(&store, slot, now);
+    assert_eq!((seen.since, seen.others), (Since { unanswered: 1, tokens: 7 }, others));
+    load.begin();
+    load.publish(&values(4.0, 6.0, 0.1), now + MS * 5050);
+    assert_eq!(load_of(&store, slot, now).since, Since::default());
+}
+
+/// Mutants: requests of after the scrape's begin expected in it; the replicas' or the token term left out.
+#[test]
+fn the_residual_is_of_the_moment_when_the_scrape_began() {
+    let (store, _writer, slot, mut load, now) = one();
+    let sized = Page { capacity_tokens: Some(1000.0), ..values(2.0, 0.0, 0.5) };
+    load.begin();
+    load.publish(&sized, now);
+    let _before = store.begin(slot, weight(100), now);
+    load.begin();
+    let _after = store.begin(slot, weight(100), now);
+    let residual =
+        load.publish(&Page { capacity_tokens: Some(1000.0), ..values(5.0, 0.0, 0.7) }, now);
+    assert_eq!(residual.waiting, Some(-2.0));
+    assert!((residual.kv.unwrap() + 0.1).abs() < 1e-9, "{residual:?}");
+}
+
+/// A retry ends at another server: when it began to read the prompt nobody knows. Mutants: a moved
+/// request that teaches (a prompt read in no time makes its server the fastest of all); tokens or the
+/// stage left behind.
+#[test]
+fn a_moved_request_counts_where_it_is_and_teaches_nothing() {
+    let (store, mut writer, now) = new_store();
+    writer.apply(vec![endpoint("a", 1), endpoint("b", 2)]);
+    let [a, b] = ["a", "b"].map(|name| slot_of(&store, name).unwrap());
+    let mut learner = store.learner(now);
+    learner.learn(now);
+    for second in 0..20 {
+        let at = now + MS * 1000 * second;
+        let mut slow = store.begin(a, weight(5000), at);
+        let moved_at = at + MS * 999;
+        slow.move_to(b, moved_at);
+        let [left, there] = [a, b].map(|slot| load_of(&store, slot, now));
+        assert_eq!((left.in_flight, left.in_flight_tokens, left.since.tokens), (0, 0, 0));
+        assert_eq!((there.in_flight, there.in_flight_tokens), (1, 5000));
+        slow.first_chunk(moved_at);
+        slow.move_to(a, moved_at);
+        assert_eq!(load_of(&store, a, now).in_flight_tokens, 0, "it has its first chunk");
+        slow.end(None, moved_at);
+        learner.learn(at + MS * 1000);
+    }
+    let speed = load_of(&store, b, now).speed.prefill;
+    assert!(speed <= Speed::default().prefill, "{speed}");
+}
+
 /// Mutants: a failure that gives the count back, or keeps the tokens.
 #[test]
 fn a_failed_request_keeps_its_count_alone() {
@@ -221,7 +284,7 @@ proptest! {
 
     /// The guards add up to the cells after any history, and every member's counts are those of the
     /// guards under its id. Mutants: a second decrement; a slot given to two ids; a move that leaves
-    /// tokens behind; a first chunk counted twice.
+    /// tokens behind or turns the stage back; a first chunk counted twice.
     #[test]
     fn guards_add_up_to_cells(steps in steps()) {
         let (store, mut writer, now) = new_store();
@@ -250,7 +313,7 @@ proptest! {
                         && told.id != id
                     {
                         told.guard.move_to(slot, now);
-                        (told.id, told.unanswered, told.failed) = (id, true, false);
+                        told.id = id;
                     }
                 }
                 Step::End(n) if !guards.is_empty() => {
