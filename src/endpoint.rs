@@ -193,8 +193,12 @@ impl Load {
     /// `waiting` of one rank, as expected now: what the queue threshold of a single scheduler is
     /// compared with.
     pub fn waiting_per_rank(&self) -> Signal {
-        let ranks = f64::from(self.ranks.max(1));
-        self.waiting.map(|value| (value + self.ahead.waiting) / ranks)
+        // A division for each endpoint is what this would cost a pick, and most have one rank.
+        let per_rank = |value: f64| match self.ranks {
+            0 | 1 => value,
+            ranks => value / f64::from(ranks),
+        };
+        self.waiting.map(|value| per_rank(value + self.ahead.waiting))
     }
 
     /// KV-cache use as expected now; exactly the reading where nothing of ours happened since.

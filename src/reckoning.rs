@@ -37,6 +37,7 @@ pub const PROBE: Duration = Duration::from_secs(1);
 pub const LEAST_TOKENS: u64 = 16;
 
 /// What the present adds to the newest scrape of `load`, with `replicas` pickers at work; at least 1.
+#[inline]
 pub fn ahead(load: &Load, replicas: u32) -> Ahead {
     let kv = if load.capacity > 0.0 && load.since.tokens != 0 {
         load.since.tokens as f64 / load.capacity

@@ -18,7 +18,7 @@ use std::time::Instant;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 
-use crate::endpoint::Load;
+use crate::endpoint::{Ahead, Load};
 use crate::pool::{Pool, Slot};
 use crate::reckoning;
 
@@ -39,15 +39,22 @@ pub struct Store {
     shared: Arc<Shared>,
 }
 
-/// What all handles of one store share.
+/// What all handles of one store share. On lines of its own: beside it stands the count of the handles,
+/// which every request changes.
+#[repr(align(128))]
 struct Shared {
     pool: ArcSwap<Pool>,
     slab: cell::Slab,
-    /// Mean prompt of a request, tokens, as the bits of an `f64`; zero before the first.
-    mean_tokens: AtomicU64,
+    mean_tokens: MeanTokens,
     /// By slot; made when an endpoint's poller starts.
     records: Box<[ArcSwapOption<vitals::Record>]>,
 }
+
+/// Mean prompt of a request, tokens, as the bits of an `f64`; zero before the first. Every pick writes
+/// it, so it shares no line with what every pick reads.
+#[derive(Default)]
+#[repr(align(128))]
+struct MeanTokens(AtomicU64);
 
 impl Store {
     /// An empty store and its only membership writer. `now` is the zero of its times.
@@ -55,7 +62,7 @@ impl Store {
         let shared = Arc::new(Shared {
             pool: ArcSwap::default(),
             slab: cell::Slab::new(CAPACITY, now),
-            mean_tokens: AtomicU64::new(0),
+            mean_tokens: MeanTokens::default(),
             records: std::iter::repeat_with(ArcSwapOption::empty).take(CAPACITY).collect(),
         });
         (Self { shared: Arc::clone(&shared) }, MembershipWriter::new(shared))
@@ -68,10 +75,31 @@ impl Store {
 
     /// Reads the load of every member of `pool` once, into `loads`, index by index.
     pub fn read_loads(&self, pool: &Pool, now: Instant, loads: &mut Vec<Load>) {
-        let now = self.shared.slab.nanos(now);
-        let mean = f64::from_bits(self.shared.mean_tokens.load(Ordering::Relaxed));
-        loads.clear();
-        loads.extend(pool.members.iter().map(|m| self.shared.slab.cell(m.slot).load(now, mean)));
+        self.read(pool, now, loads, |_| Ahead::default());
+    }
+
+    /// The same with what the newest scrapes cannot show, for `replicas` pickers at work; at least 1. In
+    /// one pass: over a thousand endpoints each further one costs as much as the scores.
+    pub fn read_present(&self, pool: &Pool, now: Instant, replicas: u32, loads: &mut Vec<Load>) {
+        self.read(pool, now, loads, |load| reckoning::ahead(load, replicas));
+    }
+
+    fn read(
+        &self,
+        pool: &Pool,
+        now: Instant,
+        loads: &mut Vec<Load>,
+        ahead: impl Fn(&Load) -> Ahead,
+    ) {
+        let Shared { slab, mean_tokens, .. } = &*self.shared;
+        let now = slab.nanos(now);
+        let mean = f64::from_bits(mean_tokens.0.load(Ordering::Relaxed));
+        // Every field is written anew, so what a place held before does not matter.
+        loads.resize(pool.members.len(), Load::default());
+        for (member, load) in pool.members.iter().zip(loads) {
+            slab.cell(member.slot).load_into(now, mean, load);
+            load.ahead = ahead(load);
+        }
     }
 
     /// Counts one request to `slot` until the guard ends.
@@ -94,7 +122,7 @@ impl Store {
 
     /// Counts a request's prompt into the mean. Two at once may cost one of them its hundredth.
     fn meet(&self, weight: Weight) {
-        let mean = &self.shared.mean_tokens;
+        let mean = &self.shared.mean_tokens.0;
         let old = f64::from_bits(mean.load(Ordering::Relaxed));
         let new = reckoning::mean_tokens((old > 0.0).then_some(old), weight.tokens);
         mean.store(new.to_bits(), Ordering::Relaxed);

@@ -17,7 +17,6 @@ use super::session::Session;
 use crate::endpoint::Load;
 use crate::policy::Policy;
 use crate::pool::{Pool, PoolView};
-use crate::reckoning;
 use crate::response::Restore;
 use crate::routing::{self, Ask, Refusal, Scratch};
 use crate::store::{InFlight, Weight};
@@ -123,11 +122,9 @@ impl Picking {
         desk: &mut Desk,
     ) -> Result<Choice, Refusal> {
         let Desk { loads, scratch, rng } = desk;
-        self.store.read_loads(pool, now.into_std(), loads);
-        if self.options.correct_in_flight {
-            for load in loads.iter_mut() {
-                load.ahead = reckoning::ahead(load, REPLICAS);
-            }
+        match self.options.correct_in_flight {
+            true => self.store.read_present(pool, now.into_std(), REPLICAS, loads),
+            false => self.store.read_loads(pool, now.into_std(), loads),
         }
         let view = PoolView { members: &pool.members, loads };
         let destination = |index: usize| Arc::clone(&pool.members[index].destination);

@@ -37,6 +37,7 @@ impl Stamped {
         self.at.store(at, Ordering::Release);
     }
 
+    #[inline]
     pub(super) fn load(&self, now: u64) -> Signal {
         match self.at.load(Ordering::Acquire) {
             NEVER => Signal::Never,
@@ -81,16 +82,17 @@ impl Cell {
 
     /// The load as of `now`. What the ledger has of the newest scrape is read before the scrape: the
     /// pair may count a request twice for a moment, but never miss one.
-    pub(super) fn load(&self, now: u64, mean_tokens: f64) -> Load {
-        let load = Load { in_flight: self.in_flight(), ..self.ledger.load(now, mean_tokens) };
+    ///
+    /// Written in place: moving a load costs a pick as much as reading it.
+    #[inline(always)]
+    pub(super) fn load_into(&self, now: u64, mean_tokens: f64, load: &mut Load) {
+        load.in_flight = self.in_flight();
+        self.ledger.load_into(now, mean_tokens, load);
         let scrape = &self.scrape;
-        Load {
-            waiting: scrape.waiting.load(now),
-            running: scrape.running.load(now),
-            kv: scrape.kv.load(now),
-            ranks: scrape.ranks.load(Ordering::Relaxed),
-            ..load
-        }
+        load.waiting = scrape.waiting.load(now);
+        load.running = scrape.running.load(now);
+        load.kv = scrape.kv.load(now);
+        load.ranks = scrape.ranks.load(Ordering::Relaxed);
     }
 
     pub(super) fn in_flight(&self) -> u32 {
@@ -209,8 +211,10 @@ impl LoadWriter {
     /// A scrape begins now: what is assigned from here on cannot be in it.
     pub fn begin(&mut self) {
         self.begun = self.cell().begin();
-        let now = self.cell().load(0, 0.0);
-        self.expected = Load { ahead: reckoning::ahead(&now, 1), ..now };
+        let mut expected = Load::default();
+        self.cell().load_into(0, 0.0, &mut expected);
+        expected.ahead = reckoning::ahead(&expected, 1);
+        self.expected = expected;
     }
 
     /// Publishes the scrape that was begun last and ended at `at`.

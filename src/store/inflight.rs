@@ -85,7 +85,7 @@ impl InFlight {
         self.answered(now);
         let ledger = &self.cell().ledger;
         if self.weight.watched {
-            ledger.prefilled.fetch_add(self.weight.tokens, Ordering::Relaxed);
+            ledger.prefilled(self.weight.tokens);
         }
         // Whatever its readings say, it works.
         ledger.clear();
@@ -97,10 +97,8 @@ impl InFlight {
         if let (Stage::Answering { first }, Some(tokens @ 2..), true) =
             (self.stage, output_tokens, self.weight.watched)
         {
-            let ledger = &self.cell().ledger;
             let took = self.shared.slab.nanos(now).saturating_sub(first);
-            ledger.decoding.fetch_add(took, Ordering::Relaxed);
-            ledger.decoded.fetch_add(tokens - 1, Ordering::Relaxed);
+            self.cell().ledger.decoded(tokens - 1, took);
         }
         drop(self);
     }

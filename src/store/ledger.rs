@@ -19,6 +19,7 @@ const EPOCHS: u32 = 4;
 
 /// A number that is no count.
 #[derive(Debug, Default)]
+#[repr(transparent)]
 pub(super) struct Real(AtomicU64);
 
 impl Real {
@@ -31,21 +32,20 @@ impl Real {
     }
 }
 
-/// The ledger of one endpoint.
+/// The ledger of one endpoint: a line that every request writes, one that every pick reads, one for the
+/// learner. In this order in memory, or a pick would read all three.
 #[derive(Debug, Default)]
-#[repr(align(64))]
+#[repr(C, align(64))]
 pub(super) struct Ledger {
-    /// Requests without a first chunk, and their tokens.
-    pub(super) unanswered: AtomicU32,
-    pub(super) unanswered_tokens: AtomicU64,
-    /// Tokens of all requests in flight.
-    pub(super) tokens: AtomicU64,
-    /// Unanswered requests by the epoch of their assignment: epoch above, count below.
-    recent: [AtomicU64; EPOCHS as usize],
     epoch: AtomicU32,
     /// Epoch that the newest published scrape began.
     published: AtomicU32,
+    /// Unanswered requests by the epoch of their assignment: epoch above, count below.
+    recent: [AtomicU64; EPOCHS as usize],
     tokens_at_begin: AtomicU64,
+    /// Tokens of all requests in flight, and of those without a first chunk.
+    pub(super) tokens: AtomicU64,
+    pub(super) unanswered_tokens: AtomicU64,
     pub(super) others: Real,
     pub(super) others_waiting: Real,
     pub(super) capacity: Real,
@@ -53,15 +53,24 @@ pub(super) struct Ledger {
     speed: AtomicU64,
     /// Time of the last probe of a suspect, [`CLEAR`] for one that is none.
     probed: AtomicU64,
-    /// Unanswered requests whose first chunk will be seen as it comes.
+    /// Requests without a first chunk.
+    pub(super) unanswered: AtomicU32,
+    /// Those of them whose first chunk will be seen as it comes.
     watched: AtomicU32,
     /// Rises when what was learned is to be forgotten.
     pub(super) forgotten: AtomicU32,
-    /// See [`Observed`]; nanoseconds and tokens. `busy` lacks the stretch that is under way.
+    learned: Learned,
+}
+
+/// What the learner looks at. See [`Observed`]; nanoseconds and tokens.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Learned {
+    /// Lacks the stretch that is under way.
     busy: AtomicI64,
-    pub(super) prefilled: AtomicU64,
-    pub(super) decoding: AtomicU64,
-    pub(super) decoded: AtomicU64,
+    prefilled: AtomicU64,
+    decoding: AtomicU64,
+    decoded: AtomicU64,
 }
 
 const CLEAR: u64 = 0;
@@ -147,24 +156,35 @@ impl Ledger {
         let now = now as i64;
         if begins {
             if self.watched.fetch_add(1, Ordering::AcqRel) == 0 {
-                self.busy.fetch_sub(now, Ordering::AcqRel);
+                self.learned.busy.fetch_sub(now, Ordering::AcqRel);
             }
         } else if self.watched.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.busy.fetch_add(now, Ordering::AcqRel);
+            self.learned.busy.fetch_add(now, Ordering::AcqRel);
         }
+    }
+
+    /// A prompt of so many tokens was read while it was watched.
+    pub(super) fn prefilled(&self, tokens: u64) {
+        self.learned.prefilled.fetch_add(tokens, Ordering::Relaxed);
+    }
+
+    /// So many tokens were put out, in so many nanoseconds.
+    pub(super) fn decoded(&self, tokens: u64, took: u64) {
+        self.learned.decoding.fetch_add(took, Ordering::Relaxed);
+        self.learned.decoded.fetch_add(tokens, Ordering::Relaxed);
     }
 
     pub(super) fn observed(&self, now: u64) -> Observed {
         let under_way = self.watched.load(Ordering::Acquire) > 0;
-        let busy = self.busy.load(Ordering::Acquire);
+        let busy = self.learned.busy.load(Ordering::Acquire);
         let busy = if under_way { busy.wrapping_add(now as i64) } else { busy };
         let seconds = |nanos: f64| nanos / 1e9;
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
         Observed {
             busy: seconds(busy.max(0) as f64),
-            prefilled: count(&self.prefilled),
-            decoding: seconds(count(&self.decoding)),
-            decoded: count(&self.decoded),
+            prefilled: count(&self.learned.prefilled),
+            decoding: seconds(count(&self.learned.decoding)),
+            decoded: count(&self.learned.decoded),
         }
     }
 
@@ -224,17 +244,15 @@ impl Ledger {
         self.forgotten.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The ledger's part of a load; `mean_tokens` is the mean length of a prompt.
-    pub(super) fn load(&self, now: u64, mean_tokens: f64) -> Load {
-        Load {
-            since: self.since(),
-            in_flight_tokens: self.unanswered_tokens.load(Ordering::Relaxed),
-            others: self.others.load(),
-            others_tokens: self.others_waiting.load() * mean_tokens,
-            capacity: self.capacity.load(),
-            speed: self.speed(),
-            suspicion: self.suspicion(now),
-            ..Load::default()
-        }
+    /// Fills in the ledger's part of a load; `mean_tokens` is the mean length of a prompt.
+    #[inline(always)]
+    pub(super) fn load_into(&self, now: u64, mean_tokens: f64, load: &mut Load) {
+        load.since = self.since();
+        load.in_flight_tokens = self.unanswered_tokens.load(Ordering::Relaxed);
+        load.others = self.others.load();
+        load.others_tokens = self.others_waiting.load() * mean_tokens;
+        load.capacity = self.capacity.load();
+        load.speed = self.speed();
+        load.suspicion = self.suspicion(now);
     }
 }

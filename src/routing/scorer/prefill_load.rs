@@ -44,7 +44,7 @@ pub(super) fn add<'a>(
     let own = tokens.max(LEAST_TOKENS) as f64;
     for (total, load) in totals.iter_mut().zip(loads) {
         if is_fresh(load, limit) || !any_fresh {
-            *total += weight / (1.0 + cost(load, own, per_batch, any_fresh));
+            *total += weight * score(load, own, per_batch, any_fresh);
         }
     }
 }
@@ -61,15 +61,17 @@ fn is_fresh(load: &Load, limit: Duration) -> bool {
     signals.iter().any(|signal| signal.fresh(limit).is_some())
 }
 
-/// Seconds; `readings` tells whether scraped ones are believed.
-fn cost(load: &Load, own: f64, per_batch: f64, readings: bool) -> f64 {
+/// `1 / (1 + cost)`; `readings` tells whether scraped ones are believed. Multiplied out, so that one
+/// division is left of three: they are most of what a thousand scores take.
+fn score(load: &Load, own: f64, per_batch: f64, readings: bool) -> f64 {
     let others = if readings { load.others_tokens } else { 0.0 };
-    let queued = load.in_flight_tokens as f64 + others;
-    let prefill = (queued + OWN * own) / load.speed.prefill;
+    let queued = load.in_flight_tokens as f64 + others + OWN * own;
     let used = load.kv_now().value().filter(|_| readings).unwrap_or(0.0);
     let more = if load.capacity > 0.0 { own / load.capacity } else { 0.0 };
     let full = (used + more).clamp(0.0, FULLEST);
-    prefill + per_batch * batch(load, readings) + KV * full / (1.0 - full)
+    let (free, speed) = (1.0 - full, load.speed.prefill);
+    let rest = (1.0 + per_batch * batch(load, readings)) * speed + queued;
+    speed * free / (rest * free + KV * full * speed)
 }
 
 #[cfg(test)]
