@@ -24,7 +24,7 @@ use crate::discovery::Discovery;
 use crate::discovery::file::{FileDiscovery, Reloads};
 use crate::discovery::static_list::StaticList;
 use crate::ext_proc::server::{self, Threads};
-use crate::ext_proc::{Options, Picking, tls};
+use crate::ext_proc::{Options, Picking, tls, unseen};
 use crate::flow::Limits;
 use crate::flow_control::FlowControl;
 use crate::lifecycle::Lifecycle;
@@ -219,7 +219,7 @@ impl App {
             max_held: settings.max_held,
             options: settings.options,
             flow: flow.clone(),
-            linger: (settings.scrape_interval * 2).max(Duration::from_millis(250)),
+            linger: unseen(settings.scrape_interval),
         };
         let routes = Routes::new(picking.into_service())
             .add_service(health::Checks::into_service(lifecycle.clone(), stopped_serving.clone()))

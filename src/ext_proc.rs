@@ -25,6 +25,7 @@ use crate::policy::PolicyReader;
 use crate::store::{HeldBytes, Store};
 use crate::telemetry::metrics::Metrics;
 pub use grpc::ExternalProcessor;
+pub use sent::unseen;
 
 /// Name under which gateways check the health of this service.
 pub const SERVICE_NAME: &str = "envoy.service.ext_proc.v3.ExternalProcessor";
@@ -50,8 +51,7 @@ pub struct Picking {
     pub max_held: usize,
     /// Where requests wait that meet an empty pool; without it they are refused.
     pub flow: Option<FlowControl>,
-    /// How long a request stays counted whose end the gateway does not show: two scrapes, at least
-    /// 250 ms.
+    /// How long a request stays counted whose end the gateway does not show; see [`unseen`].
     pub linger: Duration,
     /// What an operator may turn off and on.
     pub options: Options,

@@ -12,6 +12,12 @@ use tokio::time::Instant;
 use crate::reckoning::FAILURE_HOLD;
 use crate::store::{InFlight, Store};
 
+/// How long a request counts whose end the gateway does not show, with this time between two scrapes:
+/// until the second has shown it. Shorter than 250 ms it may not even have reached its server.
+pub fn unseen(interval: Duration) -> Duration {
+    (interval * 2).max(Duration::from_millis(250))
+}
+
 /// Where the request went, and its count there.
 pub(super) struct Sent {
     destination: Arc<str>,
@@ -82,3 +88,6 @@ fn linger(guard: InFlight, time: Duration) {
         });
     }
 }
+
+#[cfg(test)]
+mod tests;
