@@ -5,6 +5,7 @@
 
 mod endpoints;
 mod flags;
+mod scraping;
 mod secure;
 mod upstream;
 
@@ -18,6 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use self::endpoints::Endpoints;
 use self::flags::{Deciding, Listening, Logging};
+use self::scraping::Scraped;
 use self::secure::Secure;
 use self::upstream::{Accepted, Refused};
 use crate::app::{App, Settings, Source};
@@ -46,6 +48,8 @@ pub struct ServeArgs {
     endpoints: Endpoints,
     #[command(flatten)]
     deciding: Deciding,
+    #[command(flatten)]
+    scraped: Scraped,
     #[command(flatten)]
     listening: Listening,
     #[command(flatten)]
@@ -78,8 +82,10 @@ impl ServeArgs {
         let detector = self.detector().map_err(|broken| errors.extend(broken));
         let source = self.endpoints.source().map_err(|broken| errors.push(broken));
         let opened = self.endpoints.open_manifests().map_err(|broken| errors.push(broken));
+        let scraping = self.scraped.resolve(&mut errors, &mut warnings);
         let (security, protocol) = self.secure.resolve(&mut errors, &mut warnings);
         let (max_message_in, max_message_out) = self.listening.message_limits(&mut warnings);
+        let waiting_room = self.deciding.waiting_room(&mut warnings);
         let (Ok((params, policy)), Ok(source), Ok((manifests, findings)), []) =
             (detector, source, opened, &errors[..])
         else {
@@ -115,17 +121,20 @@ impl ServeArgs {
             security,
             protocol,
             options: Options {
+                correct_in_flight: self.deciding.in_flight_correction,
                 emit_scores: self.deciding.emit_endpoint_scores,
                 disable_subset_filter: self.endpoints.disable_endpoint_subset_filter,
                 max_message_in,
                 max_message_out,
             },
             pool: self.endpoints.pool(std::env::var("NAMESPACE").ok()),
+            scraping,
             scrape_interval,
             drain_timeout: listening.drain_timeout,
             threads: listening.threads(),
             max_body: listening.max_body_bytes,
             max_held: listening.max_held_bytes,
+            waiting_room,
             debug_remote: listening.debug_remote,
         };
         Ok(Resolved { settings, warnings, left_out: findings.errors })
@@ -141,7 +150,7 @@ impl ServeArgs {
             None => Params::default(),
             Some(text) => Params::parse(text)?,
         };
-        let policy = config::policy(&params)?;
+        let policy = config::policy(&params, self.deciding.profile())?;
         Ok((params, policy))
     }
 }

@@ -15,6 +15,14 @@ fn the_endpoints_example_is_read_without_a_word() {
     assert!(parsed.rejected.is_empty() && parsed.warnings.is_empty(), "{parsed:?}");
 }
 
+/// Mutant: a misspelt key in the file.
+#[test]
+fn the_engines_example_is_read() {
+    let text = std::fs::read_to_string(path("config/engines.yaml")).unwrap();
+    let engines = plumbline::poller::engines::read_document(&text, None).unwrap();
+    assert_eq!(engines.named("my-server").unwrap().mapping().custom[0].0, "temperature");
+}
+
 /// Mutant: a misspelt field in the file, which Envoy refuses.
 #[test]
 fn envoy_accepts_the_gateway_example() {

@@ -14,28 +14,50 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("pool", &["endpoint", "units"]),
     ("response", &["units"]),
     // Core.
+    ("flow", &[]),
     ("saturation", &["endpoint", "pool", "thresholds", "units"]),
-    ("routing", &["endpoint", "pool", "saturation", "thresholds", "units"]),
+    ("reckoning", &["endpoint", "saturation", "thresholds", "units"]),
+    ("routing", &["endpoint", "pool", "reckoning", "saturation", "thresholds", "units"]),
     // State.
     ("policy", &["routing", "thresholds", "units"]),
-    ("store", &["endpoint", "pool", "units"]),
-    // Adapters in.
+    ("store", &["endpoint", "pool", "reckoning", "units"]),
     ("lifecycle", &[]),
+    ("flow_control", &["flow", "lifecycle", "store"]),
+    // Adapters in.
     ("watched_file", &["units"]),
     ("yaml", &[]),
     ("manifests", &["routing", "watched_file", "yaml"]),
     ("config", &["endpoint", "policy", "routing", "thresholds", "units"]),
     ("discovery", &["causes", "endpoint", "units", "watched_file", "yaml"]),
-    ("poller", &["causes", "endpoint", "lifecycle", "pool", "store", "telemetry", "units"]),
+    (
+        "poller",
+        &[
+            "causes",
+            "endpoint",
+            "lifecycle",
+            "pool",
+            "store",
+            "telemetry",
+            "units",
+            "watched_file",
+            "yaml",
+        ],
+    ),
     // Adapters out.
-    ("telemetry", &["endpoint", "policy", "pool", "response", "saturation", "thresholds", "units"]),
+    (
+        "telemetry",
+        &["endpoint", "policy", "pool", "response", "saturation", "store", "thresholds", "units"],
+    ),
     (
         "ext_proc",
         &[
             "causes",
             "endpoint",
+            "flow",
+            "flow_control",
             "policy",
             "pool",
+            "reckoning",
             "request",
             "response",
             "routing",
@@ -50,11 +72,13 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         &[
             "discovery",
             "endpoint",
+            "flow_control",
             "lifecycle",
             "manifests",
             "policy",
             "poller",
             "pool",
+            "reckoning",
             "routing",
             "saturation",
             "store",
@@ -76,6 +100,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "config",
             "discovery",
             "ext_proc",
+            "flow",
+            "flow_control",
             "lifecycle",
             "manifests",
             "policy",
@@ -91,14 +117,17 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         &[
             "admin",
             "app",
+            "causes",
             "config",
             "conformance",
             "demo",
             "discovery",
             "envoy",
             "ext_proc",
+            "flow",
             "manifests",
             "policy",
+            "poller",
             "pool",
             "routing",
             "sim",
@@ -109,8 +138,18 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
 ];
 
 /// Vocabulary and core: no clock, no chance of their own, no I/O, no log, no lock.
-const PURE: &[&str] =
-    &["units", "endpoint", "thresholds", "pool", "request", "response", "saturation", "routing"];
+const PURE: &[&str] = &[
+    "units",
+    "endpoint",
+    "thresholds",
+    "pool",
+    "request",
+    "response",
+    "flow",
+    "saturation",
+    "reckoning",
+    "routing",
+];
 
 /// What purity forbids. `Instant` and `Duration` as values are fine.
 const IMPURE: &[&str] = &[
@@ -166,6 +205,7 @@ fn code(text: &str) -> String {
 
 fn is_test_file(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name == "tests.rs")
+        || path.parent().is_some_and(|folder| folder.ends_with("tests"))
 }
 
 /// Top-level modules that follow `crate::` in `text`, grouped imports included.
