@@ -17,10 +17,13 @@ use crate::harness::picker::Picker;
 use crate::harness::script::{Heard, Script, connect};
 use crate::harness::soon;
 
+/// Total score by destination.
+type Scores = BTreeMap<String, f64>;
+
 const ENDPOINTS: [&str; 2] = ["127.0.0.1:1", "127.0.0.1:2"];
 
 /// Destination and scores in the answer to a GET, and what keeps its stream open.
-async fn ask(channel: &Channel) -> (String, Option<BTreeMap<String, f64>>, impl Sized + use<>) {
+async fn ask(channel: &Channel) -> (String, Option<Scores>, impl Sized + use<>) {
     let (to, messages) = mpsc::unbounded_channel();
     let header = |key: &str, value: &str| HeaderValue {
         key: key.to_owned(),
@@ -82,12 +85,22 @@ async fn every_candidate_has_a_score() {
     let channel = connect(picker.grpc).await;
     let (first, scores, _open) = ask(&channel).await;
     // The shortest prompt counts 16 tokens, the request's own four times, at 10,000 a second.
-    let score = |queued: f64, batch: f64| 1.0 / (1.0 + (queued + 4.0 * 16.0) / 10_000.0 + batch);
+    // In billionths: the order of the arithmetic is the scorer's own.
+    let billionths = |score: f64| (score * 1e9).round();
+    let score = |queued: f64, batch: f64| {
+        billionths(1.0 / (1.0 + (queued + 4.0 * 16.0) / 10_000.0 + batch))
+    };
+    let rounded = |scores: Option<Scores>| {
+        scores.map(|told| {
+            told.into_iter().map(|(endpoint, total)| (endpoint, billionths(total))).collect()
+        })
+    };
     let idle = ENDPOINTS.map(|endpoint| (endpoint.to_owned(), score(0.0, 0.0)));
-    assert_eq!(scores, Some(idle.into()));
+    assert_eq!(rounded(scores), Some(Scores::from(idle)));
     let (second, scores, _open) = ask(&channel).await;
     assert_ne!(first, second);
-    assert_eq!(scores, Some([(first, score(16.0, 0.5 / 1.5)), (second, score(0.0, 0.0))].into()));
+    let told = [(first, score(16.0, 0.5 / 1.5)), (second, score(0.0, 0.0))];
+    assert_eq!(rounded(scores), Some(Scores::from(told)));
 }
 
 /// Mutant: scores without the flag.
