@@ -80,16 +80,17 @@ fn failed_scrapes_forget_no_request() {
 fn a_page_without_readings_shows_no_request() {
     let (store, _writer, slot, mut load, now) = one();
     load.begin();
-    load.publish(&values(4.0, 6.0, 0.1), now);
+    load.publish(&values(4.0, 6.0, 0.1), now + MS * 5000);
     let _own = store.begin(slot, weight(7), now);
     let others = load_of(&store, slot, now).others;
+    assert!(others > 6.0);
     load.begin();
     let blank = page(Scraped::Missing, Scraped::Missing, Scraped::Missing);
-    load.publish(&blank, now + MS * 5000);
+    load.publish(&blank, now + MS * 10_000);
     let seen = load_of(&store, slot, now);
     assert_eq!((seen.since, seen.others), (Since { unanswered: 1, tokens: 7 }, others));
     load.begin();
-    load.publish(&values(4.0, 6.0, 0.1), now + MS * 5050);
+    load.publish(&values(4.0, 6.0, 0.1), now + MS * 10_050);
     assert_eq!(load_of(&store, slot, now).since, Since::default());
 }
 
