@@ -120,6 +120,8 @@ async fn streams(picker: &Picker, storm: &Value) -> Value {
     let count = storm["repeat"].as_u64().unwrap();
     let steps = parse(storm["steps"].as_array().unwrap()).unwrap();
     let channel = channel(picker).await;
+    // Failures that dialogs before this one recorded keep their counts for ten seconds.
+    settled(picker, 0).await;
     let mut plays: Vec<_> = (0..count).map(|_| Play::open(&channel, &steps)).collect();
     join_all(plays.iter_mut().map(|play| to_the_end(play, &steps, (1, 27, 1)))).await;
     let open = picker.in_flight().await;
