@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::endpoint::{Endpoint, Load};
-use crate::pool::Slot;
 use crate::store::{MembershipWriter, Weight};
 
 const TOKENS: u64 = 300;
@@ -20,11 +19,11 @@ fn sent() -> (Store, MembershipWriter, Sent) {
     (store, members, Sent::new(first.destination, guard))
 }
 
-/// Requests in flight and tokens without a first chunk, of the endpoint with this port.
-fn counts(store: &Store, port: usize) -> (u32, u64) {
+/// Requests in flight and tokens without a first chunk, of the nth endpoint, from 1.
+fn counts(store: &Store, nth: usize) -> (u32, u64) {
     let mut loads: Vec<Load> = Vec::new();
     store.read_loads(&store.pool(), Instant::now().into_std(), &mut loads);
-    (loads[port - 1].in_flight, loads[port - 1].in_flight_tokens)
+    (loads[nth - 1].in_flight, loads[nth - 1].in_flight_tokens)
 }
 
 async fn after(time: Duration) {
@@ -113,13 +112,15 @@ async fn a_request_counts_where_it_was_served() {
 #[tokio::test(start_paused = true)]
 async fn a_failure_outlives_its_endpoint_and_no_other_inherits_it() {
     let (store, mut members, mut sent) = sent();
-    let old: Vec<Slot> = store.pool().members.iter().map(|member| member.slot).collect();
+    let failed = store.pool().members[0].slot;
     sent.answered(502);
     sent.end(None);
     members.apply(Vec::new());
-    members.apply(vec![Endpoint::new("ns", "new", ([127, 0, 0, 1], 9).into())]);
-    assert_ne!(store.pool().members[0].slot, old[0]);
-    assert_eq!(counts(&store, 1), LEFT);
+    let endpoint = |port| Endpoint::new("ns", &format!("new{port}"), ([127, 0, 0, 1], port).into());
+    members.apply(vec![endpoint(8), endpoint(9)]);
+    let pool = store.pool();
+    assert!(pool.members.iter().all(|member| member.slot != failed), "{pool:?}");
+    assert_eq!([1, 2].map(|nth| counts(&store, nth)), [LEFT; 2]);
     after(FAILURE_HOLD + Duration::from_millis(2)).await;
     assert_eq!(store.in_flight(), 0);
 }
