@@ -41,10 +41,10 @@ pub(super) fn add<'a>(
         .fold((0.0, 0.0), |(sum, count), load| (sum + batch(load, any_fresh), count + 1.0));
     // The divisor of the batch term, once for all.
     let per_batch = BATCH / (1.0 + sum / f64::max(count, 1.0));
-    let own = tokens.max(LEAST_TOKENS) as f64;
+    let mut own = Own::of(tokens.max(LEAST_TOKENS) as f64);
     for (total, load) in totals.iter_mut().zip(loads) {
         if is_fresh(load, limit) || !any_fresh {
-            *total += weight * score(load, own, per_batch, any_fresh);
+            *total += weight * score(load, &mut own, per_batch, any_fresh);
         }
     }
 }
@@ -63,15 +63,37 @@ fn is_fresh(load: &Load, limit: Duration) -> bool {
 
 /// `1 / (1 + cost)`; `readings` tells whether scraped ones are believed. Multiplied out, so that one
 /// division is left of three: they are most of what a thousand scores take.
-fn score(load: &Load, own: f64, per_batch: f64, readings: bool) -> f64 {
+fn score(load: &Load, own: &mut Own, per_batch: f64, readings: bool) -> f64 {
     let others = if readings { load.others_tokens } else { 0.0 };
-    let queued = load.in_flight_tokens as f64 + others + OWN * own;
+    let queued = load.in_flight_tokens as f64 + others + OWN * own.tokens;
     let used = load.kv_now().value().filter(|_| readings).unwrap_or(0.0);
-    let more = if load.capacity > 0.0 { own / load.capacity } else { 0.0 };
-    let full = (used + more).clamp(0.0, FULLEST);
+    let full = (used + own.share(load.capacity)).clamp(0.0, FULLEST);
     let (free, speed) = (1.0 - full, load.speed.prefill);
     let rest = (1.0 + per_batch * batch(load, readings)) * speed + queued;
     speed * free / (rest * free + KV * full * speed)
+}
+
+/// The request itself: its tokens, and their share of a cache. Caches of a pool are mostly equal, so the
+/// share is that of the one before.
+struct Own {
+    tokens: f64,
+    capacity: f64,
+    share: f64,
+}
+
+impl Own {
+    fn of(tokens: f64) -> Self {
+        Self { tokens, capacity: 0.0, share: 0.0 }
+    }
+
+    /// 0 of an unknown capacity.
+    fn share(&mut self, capacity: f64) -> f64 {
+        if capacity != self.capacity {
+            self.capacity = capacity;
+            self.share = if capacity > 0.0 { self.tokens / capacity } else { 0.0 };
+        }
+        self.share
+    }
 }
 
 #[cfg(test)]
@@ -96,7 +118,7 @@ mod tests {
         (a - b).abs() < 1e-9
     }
 
-    /// Mutants: any constant or term; the own prompt's weight; the least prompt.
+    /// Mutants: any constant or term; the own prompt's weight; the least prompt; a share of another size.
     #[test]
     fn the_cost_is_three_terms_in_seconds() {
         let idle = costs(&[fresh(0.0)], 1000)[0];
@@ -115,6 +137,12 @@ mod tests {
         assert!(close(costs(&[fresh(0.5)], 16)[0], 0.0064 + 0.05));
         let small = Load { capacity: 4000.0, ..fresh(0.25) };
         assert!(close(costs(&[small], 1000)[0], 0.4 + 0.05));
+        let sizes = [8000.0, 4000.0, 0.0, 8000.0];
+        let mixed = costs(&sizes.map(|capacity| Load { capacity, ..fresh(0.25) }), 1000);
+        for (cost, share) in mixed.iter().zip([0.125, 0.25, 0.0, 0.125]) {
+            let full = 0.25 + share;
+            assert!(close(*cost, 0.4 + 0.05 * full / (1.0 - full)), "{mixed:?}");
+        }
         assert!(close(costs(&[fresh(1.0)], 16)[0], 0.0064 + 0.05 * 999.0));
     }
 
