@@ -34,8 +34,11 @@ pub async fn replay(picker: &Picker, dialog: &Recorded) -> Option<Outcome> {
     let ours = if has("health_check") {
         health(picker, first["health_check"].as_array().unwrap()).await
     } else if has("repeat") {
+        // What failed in a dialog before stays counted for seconds.
+        settled(picker, 0).await;
         streams(picker, first).await
     } else if has("open") {
+        settled(picker, 0).await;
         storm(picker, &dialog.request).await
     } else if has("signal") {
         // Needs a process of its own; `process/drain.rs` shows what we do.
