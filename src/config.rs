@@ -48,13 +48,13 @@ pub fn resolve(params: &Params) -> Result<(Thresholds, Sources), Vec<String>> {
         .map_err(|broken| broken.iter().map(ToString::to_string).collect())
 }
 
-/// The policy of a start: resolved thresholds and the built-in profile.
+/// The policy of a start: resolved thresholds and this profile.
 ///
 /// # Errors
 /// As [`resolve`].
-pub fn policy(params: &Params) -> Result<Policy, Vec<String>> {
+pub fn policy(params: &Params, profile: Profile) -> Result<Policy, Vec<String>> {
     let (thresholds, sources) = resolve(params)?;
-    Ok(Policy::new(thresholds, sources, Profile::default()))
+    Ok(Policy::new(thresholds, sources, profile))
 }
 
 /// What the lint needs to know beside the policy.

@@ -12,6 +12,7 @@ pub mod engine;
 pub mod engines;
 pub mod exposition;
 pub mod labels;
+mod life;
 mod pace;
 pub mod reading;
 mod scrape;
@@ -97,7 +98,7 @@ impl Poller {
         let keys = engine.mapping().custom.iter().map(|(key, _)| key.clone());
         let access = Arc::clone(&self.scraping.access);
         let scrape = Scrape {
-            load: self.store.load_writer(member.slot),
+            load: self.store.load_writer(member.slot).every(self.interval),
             vitals: self.store.vitals_writer(member.slot, engine.vitals(), keys),
             slot: member.slot,
             connection: Connection::new(access, member.endpoint.address, self.buffers.clone()),
@@ -107,6 +108,8 @@ impl Poller {
             seconds: self.metrics.scrape_seconds.clone(),
             scrapes: self.scrapes.clone(),
             failing: false,
+            life: life::Life::default(),
+            residuals: self.metrics.residuals.clone(),
             engine,
         };
         tokio::spawn(scrape.run(Pace::new(Instant::now(), member.slot, self.interval), first))

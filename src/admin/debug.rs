@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::discovery::file::ReloadState;
 use crate::endpoint::{Load, Signal};
+use crate::flow_control::FlowControl;
 use crate::manifests::LoadState;
 use crate::policy::{Number, Policy};
 use crate::poller::Scrapes;
@@ -16,6 +17,7 @@ use crate::pool::PoolView;
 use crate::routing::rewrite::{InForce, Target};
 use crate::saturation;
 use crate::thresholds::Thresholds;
+use crate::units::GoDuration;
 
 /// `/debug/pool`.
 pub(super) fn pool(
@@ -58,6 +60,22 @@ pub(super) fn discovery(state: &ReloadState) -> Value {
         "loads_failed": state.failed,
         "entries_rejected": state.rejected,
         "last_error": state.last_error,
+    })
+}
+
+/// `/debug/flow`: what waits for an endpoint, and the limits; without a waiting room they are `null`.
+pub(super) fn flow(flow: Option<&FlowControl>) -> Value {
+    let held = flow.map(FlowControl::held).unwrap_or_default();
+    json!({
+        "waiting_room": flow.is_some(),
+        "requests": held.requests,
+        "bytes": held.bytes,
+        "oldest_ms": held.oldest.map(|age| age.as_secs_f64() * 1e3),
+        "limits": flow.map(FlowControl::limits).map(|limits| json!({
+            "requests": limits.requests,
+            "bytes": limits.bytes,
+            "wait": GoDuration::from(limits.wait).to_string(),
+        })),
     })
 }
 

@@ -37,12 +37,12 @@ mod tests {
 
     use super::*;
     use crate::config::{self, Params};
-    use crate::routing::Objectives;
+    use crate::routing::{Objectives, Profile};
 
     /// Mutants: a generation for an unchanged version; an older part of the policy put back.
     #[tokio::test]
     async fn a_change_is_one_generation_and_no_change_is_none() {
-        let policy = config::policy(&Params::default()).unwrap();
+        let policy = config::policy(&Params::default(), Profile::default()).unwrap();
         let (writer, reader) = PolicyWriter::new(policy.clone());
         let (sink, changes) = mpsc::channel(8);
         for priority in [1, 1, 2, 2] {

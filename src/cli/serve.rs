@@ -85,6 +85,7 @@ impl ServeArgs {
         let scraping = self.scraped.resolve(&mut errors, &mut warnings);
         let (security, protocol) = self.secure.resolve(&mut errors, &mut warnings);
         let (max_message_in, max_message_out) = self.listening.message_limits(&mut warnings);
+        let waiting_room = self.deciding.waiting_room(&mut warnings);
         let (Ok((params, policy)), Ok(source), Ok((manifests, findings)), []) =
             (detector, source, opened, &errors[..])
         else {
@@ -120,6 +121,7 @@ impl ServeArgs {
             security,
             protocol,
             options: Options {
+                correct_in_flight: self.deciding.in_flight_correction,
                 emit_scores: self.deciding.emit_endpoint_scores,
                 disable_subset_filter: self.endpoints.disable_endpoint_subset_filter,
                 max_message_in,
@@ -132,6 +134,7 @@ impl ServeArgs {
             threads: listening.threads(),
             max_body: listening.max_body_bytes,
             max_held: listening.max_held_bytes,
+            waiting_room,
             debug_remote: listening.debug_remote,
         };
         Ok(Resolved { settings, warnings, left_out: findings.errors })
@@ -147,7 +150,7 @@ impl ServeArgs {
             None => Params::default(),
             Some(text) => Params::parse(text)?,
         };
-        let policy = config::policy(&params)?;
+        let policy = config::policy(&params, self.deciding.profile())?;
         Ok((params, policy))
     }
 }

@@ -12,13 +12,15 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::Scrapes;
 use super::connection::Connection;
 use super::engine::Engine;
+use super::life::Life;
 use super::pace::{Outcome, Pace};
 use super::reading::{Reading, read_page};
 use crate::causes;
 use crate::endpoint::EndpointId;
 use crate::lifecycle::Latch;
 use crate::pool::Slot;
-use crate::store::{LoadWriter, Page, Scraped, Told, VitalsWriter};
+use crate::store::{LoadWriter, Page, Scraped, Told, Vital, VitalsWriter};
+use crate::telemetry::metrics::Residuals;
 
 /// Longest time of one scrape, connecting and body included.
 const SCRAPE_LIMIT: Duration = Duration::from_secs(1);
@@ -35,6 +37,10 @@ pub(super) struct Scrape {
     pub(super) failed: IntCounter,
     pub(super) seconds: Histogram,
     pub(super) scrapes: Scrapes,
+    /// Tells a restarted server from the one before.
+    pub(super) life: Life,
+    /// How far expectations were from what then came.
+    pub(super) residuals: Residuals,
     /// Whether the last scrape brought no page.
     pub(super) failing: bool,
 }
@@ -54,6 +60,7 @@ impl Scrape {
     }
 
     async fn once(&mut self) -> Outcome {
+        self.load.begin();
         let (error, outcome) = match timeout(SCRAPE_LIMIT, self.connection.get()).await {
             Ok(Ok(fetched)) => {
                 let reading = read_page(fetched.page(), &self.engine);
@@ -76,7 +83,7 @@ impl Scrape {
         outcome
     }
 
-    fn publish(&self, reading: &Reading) {
+    fn publish(&mut self, reading: &Reading) {
         let scraped = |mapped: bool, value: Option<f64>| match value {
             _ if !mapped => Scraped::Unmapped,
             None => Scraped::Missing,
@@ -88,6 +95,7 @@ impl Scrape {
             running: scraped(mapping.running.is_some(), reading.running),
             kv: scraped(mapping.kv.is_some(), reading.kv),
             ranks: reading.ranks,
+            capacity_tokens: reading.vitals[Vital::KvCapacity as usize],
         };
         let told = Told {
             vitals: reading.vitals,
@@ -95,8 +103,13 @@ impl Scrape {
             caches: &reading.caches,
             custom: &reading.custom,
         };
+        if self.life.is_another(&reading.vitals) {
+            tracing::info!(endpoint = %self.endpoint, "the server has restarted");
+            self.load.restarted();
+        }
         let now = Instant::now().into_std();
-        self.load.publish(&page, now);
+        let residual = self.load.publish(&page, now);
+        self.residuals.observe(&residual);
         self.vitals.publish(&told, now);
     }
 

@@ -122,7 +122,7 @@ impl MembershipWriter {
         let free = &mut self.free;
         self.leaving.retain(|_, slot| {
             // Acquire pairs with the release of the last guard's end.
-            let busy = slab.cell(*slot).in_flight.load(Ordering::Acquire) > 0;
+            let busy = slab.cell(*slot).scrape.in_flight.load(Ordering::Acquire) > 0;
             if !busy {
                 free.push(*slot);
             }

@@ -3,6 +3,8 @@
 //! Decides what is exposed. Counters are moved where things happen; gauges that mirror other state
 //! (loads, policy) are set when somebody scrapes. Units are in the names, as Prometheus asks.
 
+use std::time::Duration;
+
 use prometheus::{
     Encoder as _, Gauge, GaugeVec, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge,
     Opts, Registry, TextEncoder,
@@ -13,6 +15,7 @@ use crate::policy::{Number, Policy};
 use crate::pool::PoolView;
 use crate::response::ResponseReader;
 use crate::saturation;
+use crate::store::Residual;
 
 /// Buckets of the decision time in seconds: a decision takes microseconds.
 const DECISION_BUCKETS: [f64; 12] =
@@ -32,6 +35,44 @@ const ENDPOINT_GAUGES: [(&str, &str); 6] = [
     ("plumbline_endpoint_in_flight_requests", "Requests of this picker that have not ended."),
 ];
 
+/// Expected less read, at each scrape.
+#[derive(Clone)]
+pub struct Residuals {
+    waiting: Histogram,
+    kv: Histogram,
+}
+
+/// Buckets of a residual in requests, and in hundredths of the KV cache.
+const RESIDUAL_BUCKETS: [f64; 11] =
+    [-50.0, -20.0, -10.0, -5.0, -2.0, 0.0, 2.0, 5.0, 10.0, 20.0, 50.0];
+
+impl Residuals {
+    fn new() -> Result<Self, prometheus::Error> {
+        let waiting = HistogramOpts::new(
+            "plumbline_residual_waiting_requests",
+            "Queue expected of an endpoint less the queue that the next scrape read.",
+        );
+        let kv = HistogramOpts::new(
+            "plumbline_residual_kv_cache_utilization",
+            "KV-cache use expected of an endpoint less what the next scrape read, a fraction.",
+        );
+        let hundredths = RESIDUAL_BUCKETS.map(|bound| bound / 100.0);
+        Ok(Self {
+            waiting: Histogram::with_opts(waiting.buckets(RESIDUAL_BUCKETS.to_vec()))?,
+            kv: Histogram::with_opts(kv.buckets(hundredths.to_vec()))?,
+        })
+    }
+
+    /// Counts one scrape.
+    pub fn observe(&self, residual: &Residual) {
+        for (histogram, value) in [(&self.waiting, residual.waiting), (&self.kv, residual.kv)] {
+            if let Some(value) = value {
+                histogram.observe(value);
+            }
+        }
+    }
+}
+
 /// All families, and handles for the hot ones.
 pub struct Metrics {
     registry: Registry,
@@ -40,10 +81,20 @@ pub struct Metrics {
     requests: IntCounterVec,
     /// Time of one decision, without waiting for the body.
     pub decision_seconds: Histogram,
+    /// Choices that stood although another request was faster at the same endpoint.
+    pub pick_races: IntCounter,
+    /// How far expectations were from the scrapes that then came.
+    pub residuals: Residuals,
     /// ext_proc streams that are open.
     pub streams: IntGauge,
     /// Request bodies that are held, in bytes.
     held_bytes: IntGauge,
+    /// Requests that wait for an endpoint.
+    waiting: IntGauge,
+    /// Their bodies, in bytes.
+    waiting_bytes: IntGauge,
+    /// Age of the oldest in seconds.
+    waiting_oldest: Gauge,
     /// Streams that a fault of ours has ended.
     pub panics: IntCounter,
     responses: [IntCounter; 2],
@@ -99,6 +150,11 @@ impl Metrics {
             picked: requests.with_label_values(&["picked"]),
             requests: requests.clone(),
             decision_seconds: Histogram::with_opts(decision.buckets(DECISION_BUCKETS.to_vec()))?,
+            pick_races: IntCounter::new(
+                "plumbline_pick_races_total",
+                "Choices that stood although other requests were faster at the same endpoint.",
+            )?,
+            residuals: Residuals::new()?,
             streams: IntGauge::new(
                 "plumbline_ext_proc_streams",
                 "Open ext_proc streams, one per request of the gateway.",
@@ -106,6 +162,18 @@ impl Metrics {
             held_bytes: IntGauge::new(
                 "plumbline_held_bytes",
                 "Bytes of request bodies held until they are complete; --max-held-bytes is the limit.",
+            )?,
+            waiting: IntGauge::new(
+                "plumbline_waiting_requests",
+                "Requests that wait for an endpoint while the pool is empty.",
+            )?,
+            waiting_bytes: IntGauge::new(
+                "plumbline_waiting_bytes",
+                "Bytes of the bodies of requests that wait for an endpoint.",
+            )?,
+            waiting_oldest: Gauge::new(
+                "plumbline_waiting_oldest_seconds",
+                "How long the oldest of the waiting requests has waited; 0 without any.",
             )?,
             panics: IntCounter::new(
                 "plumbline_panics_total",
@@ -164,7 +232,9 @@ impl Metrics {
             registry,
         };
         // Known from the start, so that a rate has a zero to begin at.
-        requests.with_label_values(&["rejected-no-endpoints"]);
+        for result in ["rejected-no-endpoints", "rejected-saturated"] {
+            requests.with_label_values(&[result]);
+        }
         for family in [requests, responses, tokens] {
             metrics.registry.register(Box::new(family))?;
         }
@@ -175,8 +245,14 @@ impl Metrics {
     fn register(&self) -> Result<(), prometheus::Error> {
         let register = |collector| self.registry.register(collector);
         register(Box::new(self.decision_seconds.clone()))?;
+        register(Box::new(self.pick_races.clone()))?;
+        register(Box::new(self.residuals.waiting.clone()))?;
+        register(Box::new(self.residuals.kv.clone()))?;
         register(Box::new(self.streams.clone()))?;
         register(Box::new(self.held_bytes.clone()))?;
+        register(Box::new(self.waiting.clone()))?;
+        register(Box::new(self.waiting_bytes.clone()))?;
+        register(Box::new(self.waiting_oldest.clone()))?;
         register(Box::new(self.panics.clone()))?;
         for result in ["ok", "failed"] {
             self.scrapes.with_label_values(&[result]);
@@ -250,6 +326,13 @@ impl Metrics {
     /// Sets the gauge of held request bodies to this sum of bytes.
     pub fn mirror_held(&self, bytes: usize) {
         self.held_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+
+    /// Sets the gauges of waiting requests: how many, their bytes, the age of the oldest.
+    pub fn mirror_waiting(&self, requests: usize, bytes: u64, oldest: Option<Duration>) {
+        self.waiting.set(i64::try_from(requests).unwrap_or(i64::MAX));
+        self.waiting_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+        self.waiting_oldest.set(oldest.unwrap_or_default().as_secs_f64());
     }
 
     /// Series of endpoints that left vanish with the reset.

@@ -8,3 +8,4 @@ mod in_flight;
 mod passing;
 mod rewriting;
 mod steering;
+mod waiting;

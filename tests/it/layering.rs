@@ -14,13 +14,16 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("pool", &["endpoint", "units"]),
     ("response", &["units"]),
     // Core.
+    ("flow", &[]),
     ("saturation", &["endpoint", "pool", "thresholds", "units"]),
-    ("routing", &["endpoint", "pool", "saturation", "thresholds", "units"]),
+    ("reckoning", &["endpoint", "saturation", "thresholds", "units"]),
+    ("routing", &["endpoint", "pool", "reckoning", "saturation", "thresholds", "units"]),
     // State.
     ("policy", &["routing", "thresholds", "units"]),
-    ("store", &["endpoint", "pool", "units"]),
-    // Adapters in.
+    ("store", &["endpoint", "pool", "reckoning", "units"]),
     ("lifecycle", &[]),
+    ("flow_control", &["flow", "lifecycle", "store"]),
+    // Adapters in.
     ("watched_file", &["units"]),
     ("yaml", &[]),
     ("manifests", &["routing", "watched_file", "yaml"]),
@@ -41,14 +44,20 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         ],
     ),
     // Adapters out.
-    ("telemetry", &["endpoint", "policy", "pool", "response", "saturation", "thresholds", "units"]),
+    (
+        "telemetry",
+        &["endpoint", "policy", "pool", "response", "saturation", "store", "thresholds", "units"],
+    ),
     (
         "ext_proc",
         &[
             "causes",
             "endpoint",
+            "flow",
+            "flow_control",
             "policy",
             "pool",
+            "reckoning",
             "request",
             "response",
             "routing",
@@ -63,6 +72,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         &[
             "discovery",
             "endpoint",
+            "flow_control",
             "lifecycle",
             "manifests",
             "policy",
@@ -89,6 +99,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "config",
             "discovery",
             "ext_proc",
+            "flow",
+            "flow_control",
             "lifecycle",
             "manifests",
             "policy",
@@ -111,6 +123,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "discovery",
             "envoy",
             "ext_proc",
+            "flow",
             "manifests",
             "policy",
             "poller",
@@ -124,8 +137,18 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
 ];
 
 /// Vocabulary and core: no clock, no chance of their own, no I/O, no log, no lock.
-const PURE: &[&str] =
-    &["units", "endpoint", "thresholds", "pool", "request", "response", "saturation", "routing"];
+const PURE: &[&str] = &[
+    "units",
+    "endpoint",
+    "thresholds",
+    "pool",
+    "request",
+    "response",
+    "flow",
+    "saturation",
+    "reckoning",
+    "routing",
+];
 
 /// What purity forbids. `Instant` and `Duration` as values are fine.
 const IMPURE: &[&str] = &[
@@ -181,6 +204,7 @@ fn code(text: &str) -> String {
 
 fn is_test_file(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name == "tests.rs")
+        || path.parent().is_some_and(|folder| folder.ends_with("tests"))
 }
 
 /// Top-level modules that follow `crate::` in `text`, grouped imports included.

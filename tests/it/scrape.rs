@@ -236,7 +236,8 @@ async fn u041_a_slow_server_is_left_alone() {
     let before = |store: &Store| {
         use plumbline::store::{Page, Scraped};
         let value = Scraped::Value(1.0);
-        let page = Page { waiting: value, running: value, kv: value, ranks: 1 };
+        let page =
+            Page { waiting: value, running: value, kv: value, ranks: 1, capacity_tokens: None };
         store.load_writer(Slot(0)).publish(&page, Instant::now().into_std());
     };
     let watch = Watch::after(server.address, Scraping::default(), before);

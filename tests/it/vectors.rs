@@ -4,6 +4,7 @@
 //! table can neither rot nor hide anything.
 
 mod discovery;
+mod gate;
 mod metrics;
 mod request;
 mod response_usage;

@@ -44,7 +44,13 @@ fn server(kind: &str) -> impl Fn(&str) -> Reply + Send + Sync + 'static {
 /// What was known before: one request waiting.
 fn before(store: &Store) {
     let waiting = Scraped::Value(1.0);
-    let page = Page { waiting, running: Scraped::Missing, kv: Scraped::Missing, ranks: 1 };
+    let page = Page {
+        waiting,
+        running: Scraped::Missing,
+        kv: Scraped::Missing,
+        ranks: 1,
+        capacity_tokens: None,
+    };
     store.load_writer(Slot(0)).publish(&page, Instant::now().into_std());
 }
 
