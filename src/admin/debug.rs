@@ -8,12 +8,13 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use crate::discovery::file::ReloadState;
-use crate::endpoint::{Load, Signal};
+use crate::endpoint::{Load, Signal, Suspicion};
 use crate::flow_control::FlowControl;
 use crate::manifests::LoadState;
 use crate::policy::{Number, Policy};
 use crate::poller::Scrapes;
 use crate::pool::PoolView;
+use crate::reckoning;
 use crate::routing::rewrite::{InForce, Target};
 use crate::saturation;
 use crate::thresholds::Thresholds;
@@ -32,6 +33,7 @@ pub(super) fn pool(
         .zip(view.loads)
         .map(|(member, load)| {
             let age = oldest(load).map(|age| age.as_secs_f64() * 1e3);
+            let now = present(load);
             json!({
                 "id": member.endpoint.id.as_str(),
                 "address": &*member.destination,
@@ -42,15 +44,34 @@ pub(super) fn pool(
                 "age_ms": age,
                 "stale": saturation::is_stale(load, thresholds),
                 "in_flight": load.in_flight,
+                "in_flight_tokens": load.in_flight_tokens,
+                // What the detector, the gate and the filter go by.
+                "now": {
+                    "waiting": number(now.waiting.map(|waiting| waiting + now.ahead.waiting)),
+                    "kv": now.kv_now().value(),
+                    "score": saturation::endpoint_score(&now, thresholds),
+                },
+                "others": load.others,
+                "kv_capacity_tokens": (load.capacity > 0.0).then_some(load.capacity),
+                "prefill_tokens_per_second": load.speed.prefill,
+                "pace": load.speed.pace,
+                "suspect": load.suspicion != Suspicion::None,
                 "last_error": scrapes.last_error(member.slot),
             })
         })
         .collect();
+    let now: Vec<Load> = view.loads.iter().map(present).collect();
     json!({
         "generation": generation,
         "saturation": saturation::pool_saturation(view.loads, thresholds),
+        "saturation_now": saturation::pool_saturation(&now, thresholds),
         "endpoints": endpoints,
     })
+}
+
+/// The load with what no scrape has shown yet.
+fn present(load: &Load) -> Load {
+    Load { ahead: reckoning::ahead(load, 1), ..*load }
 }
 
 /// The state of the endpoints file in `/debug/pool`; zeros without one.

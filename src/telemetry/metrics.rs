@@ -10,7 +10,7 @@ use prometheus::{
     Opts, Registry, TextEncoder,
 };
 
-use crate::endpoint::Load;
+use crate::endpoint::{Load, Suspicion};
 use crate::policy::{Number, Policy};
 use crate::pool::PoolView;
 use crate::response::ResponseReader;
@@ -26,13 +26,14 @@ const SCRAPE_BUCKETS: [f64; 10] = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0
 
 /// Gauges of one endpoint, in the order in which [`Metrics::page`] sets them. A value that was never
 /// read has no series.
-const ENDPOINT_GAUGES: [(&str, &str); 6] = [
+const ENDPOINT_GAUGES: [(&str, &str); 7] = [
     ("plumbline_endpoint_waiting_requests", "Requests queued at the endpoint, as last scraped."),
     ("plumbline_endpoint_running_requests", "Requests running at the endpoint, as last scraped."),
     ("plumbline_endpoint_kv_cache_utilization", "KV-cache use as a fraction, as last scraped."),
     ("plumbline_endpoint_score", "Detector score; 1 is the line, stale or unknown is 1."),
     ("plumbline_endpoint_age_seconds", "Age of the older of the detector's two signals."),
     ("plumbline_endpoint_in_flight_requests", "Requests of this picker that have not ended."),
+    ("plumbline_endpoint_suspect", "1 while readings stand still with work that is not ours."),
 ];
 
 /// Expected less read, at each scrape.
@@ -346,6 +347,7 @@ impl Metrics {
                 Some(saturation::endpoint_score(load, &policy.thresholds)),
                 oldest_age_seconds(load),
                 Some(f64::from(load.in_flight)),
+                Some(f64::from(u8::from(load.suspicion != Suspicion::None))),
             ];
             for (family, value) in self.endpoint.iter().zip(values) {
                 if let Some(value) = value {

@@ -78,6 +78,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "policy",
             "poller",
             "pool",
+            "reckoning",
             "routing",
             "saturation",
             "store",

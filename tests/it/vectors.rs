@@ -5,6 +5,7 @@
 
 mod discovery;
 mod gate;
+mod inflight_load;
 mod metrics;
 mod request;
 mod response_usage;
