@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +22,7 @@ use plumbline::poller::reading::read_page;
 use plumbline::poller::{Poller, Scrapes, Scraping};
 use plumbline::store::Store;
 use plumbline::telemetry::metrics::Metrics;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead as _, AsyncReadExt as _, AsyncWriteExt as _, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -278,14 +279,18 @@ fn discard(port: u16, pages: &Arc<AtomicU64>) {
                 tcp.write_all(request.as_bytes()).await.unwrap();
                 let mut read = 0;
                 while length.is_none_or(|length| read < length) {
-                    tcp.readable().await.unwrap();
-                    read += SCRATCH.with_borrow_mut(|scratch| match tcp.try_read(scratch) {
-                        Ok(read) => {
-                            length.get_or_insert_with(|| whole_length(&scratch[..read]));
-                            read
-                        }
-                        Err(_) => 0,
+                    let got = std::future::poll_fn(|context| {
+                        SCRATCH.with_borrow_mut(|scratch| {
+                            let mut buffer = ReadBuf::new(scratch);
+                            let read = Pin::new(&mut tcp).poll_read(context, &mut buffer);
+                            read.map_ok(|()| {
+                                let got = buffer.filled();
+                                length.get_or_insert_with(|| whole_length(got));
+                                got.len()
+                            })
+                        })
                     });
+                    read += got.await.unwrap();
                 }
                 pages.fetch_add(1, Ordering::Relaxed);
                 // Missed ticks are not made up for, as in ours.

@@ -8,6 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// A larger buffer is given back to the system: a page of that size is an accident.
 const LARGEST: usize = 512 << 10;
 
+/// Buffers that are kept for later; more were needed when a thousand connections were made at once.
+const MOST: usize = 64;
+
 /// Buffers that nobody uses at the moment; clones share them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Buffers(Arc<Mutex<Vec<Vec<u8>>>>);
@@ -32,8 +35,10 @@ impl Buffers {
 impl Drop for Loan {
     fn drop(&mut self) {
         if self.buffer.capacity() <= LARGEST {
-            let buffer = std::mem::take(&mut self.buffer);
-            self.home.0.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
+            let mut free = self.home.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if free.len() < MOST {
+                free.push(std::mem::take(&mut self.buffer));
+            }
         }
     }
 }
@@ -53,5 +58,8 @@ mod tests {
             assert_eq!(buffers.0.lock().unwrap().len(), kept, "{size}");
         }
         assert!(buffers.take().buffer.capacity() >= 2000);
+        let many: Vec<_> = (0..MOST + 1).map(|_| buffers.take()).collect();
+        drop(many);
+        assert_eq!(buffers.0.lock().unwrap().len(), MOST);
     }
 }

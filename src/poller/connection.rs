@@ -161,7 +161,9 @@ impl Connection {
                     return Ok((answer, loan));
                 }
                 Progress::More(room) => {
-                    buffer.reserve(room);
+                    // A read that fills its buffer may have left something, so it would be tried
+                    // once more in vain.
+                    buffer.reserve(room + 1024);
                     let read = stream.read_buf(buffer).await;
                     ended = read.map_err(|error| failed(Error::Receive(error), buffer))? == 0;
                 }

@@ -104,13 +104,24 @@ pub(crate) fn skip_blanks(mut text: &[u8]) -> &[u8] {
     text
 }
 
+/// The bytes that end a bare label name.
+const ENDS_NAME: [bool; 256] = {
+    let mut ends = [false; 256];
+    let stops = b"={}\",\t ";
+    let mut at = 0;
+    while at < stops.len() {
+        ends[stops[at] as usize] = true;
+        at += 1;
+    }
+    ends
+};
+
 /// One `name="value"` and what follows it. A quoted name (UTF-8 label names) is fine as well.
 fn pair(text: &[u8]) -> Option<(Pair<'_>, &[u8])> {
     let (name, rest) = match text {
         [b'"', quoted @ ..] => until_quote(quoted)?,
         _ => {
-            let stops = |b: &u8| matches!(b, b'=' | b'{' | b'}' | b'"' | b',' | b' ' | b'\t');
-            let end = text.iter().position(stops)?;
+            let end = text.iter().position(|byte| ENDS_NAME[usize::from(*byte)])?;
             if end == 0 {
                 return None;
             }

@@ -25,7 +25,18 @@ impl<'p> Hit<'p> {
     /// The label value of the rank, as the page spells it; empty where there is none.
     pub(super) fn rank(&self) -> &'p [u8] {
         let labels = self.sample.labels;
-        RANK_LABELS.iter().find_map(|label| labels.get(label)).map_or(&[], |value| value.raw())
+        let mut rank: Option<(usize, &[u8])> = None;
+        for (name, value) in labels.pairs() {
+            let known = RANK_LABELS.iter().position(|label| label.as_bytes() == name);
+            match known {
+                Some(0) => return value.raw(),
+                Some(at) if rank.is_none_or(|(best, _)| at < best) => {
+                    rank = Some((at, value.raw()))
+                }
+                _ => {}
+            }
+        }
+        rank.map_or(&[], |(_, value)| value)
     }
 }
 
