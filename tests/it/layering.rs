@@ -10,6 +10,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("causes", &[]),
     ("endpoint", &["units"]),
     ("thresholds", &["units"]),
+    ("scaling_entry", &["thresholds"]),
     ("request", &["units"]),
     ("pool", &["endpoint", "units"]),
     ("response", &["units"]),
@@ -17,14 +18,14 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("saturation", &["endpoint", "pool", "thresholds", "units"]),
     ("routing", &["endpoint", "pool", "saturation", "thresholds", "units"]),
     // State.
-    ("policy", &["routing", "thresholds", "units"]),
+    ("policy", &["routing", "scaling_entry", "thresholds", "units"]),
     ("store", &["endpoint", "pool", "units"]),
     // Adapters in.
     ("lifecycle", &[]),
     ("watched_file", &["units"]),
     ("yaml", &[]),
     ("manifests", &["routing", "watched_file", "yaml"]),
-    ("config", &["endpoint", "policy", "routing", "thresholds", "units"]),
+    ("config", &["endpoint", "policy", "routing", "scaling_entry", "thresholds", "units", "yaml"]),
     ("discovery", &["causes", "endpoint", "units", "watched_file", "yaml"]),
     ("poller", &["causes", "endpoint", "lifecycle", "pool", "store", "telemetry", "units"]),
     // Adapters out.
@@ -109,8 +110,17 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
 ];
 
 /// Vocabulary and core: no clock, no chance of their own, no I/O, no log, no lock.
-const PURE: &[&str] =
-    &["units", "endpoint", "thresholds", "pool", "request", "response", "saturation", "routing"];
+const PURE: &[&str] = &[
+    "units",
+    "endpoint",
+    "thresholds",
+    "scaling_entry",
+    "pool",
+    "request",
+    "response",
+    "saturation",
+    "routing",
+];
 
 /// What purity forbids. `Instant` and `Duration` as values are fine.
 const IMPURE: &[&str] = &[
