@@ -11,6 +11,7 @@ use arc_swap::ArcSwap;
 use sha2::{Digest as _, Sha256};
 
 use crate::routing::{Objectives, Profile, Rewrites};
+use crate::scaling_entry::ScalingTable;
 use crate::thresholds::{NAMES, Thresholds};
 use crate::units::GoDuration;
 
@@ -19,8 +20,12 @@ use crate::units::GoDuration;
 pub enum Source {
     /// The seed's default.
     BuiltIn,
+    /// The entry of the scaling configuration that holds for every model.
+    ScalingDefault,
     /// The JSON params of this instance (`--params`, `PLUMBLINE_PARAMS`).
     Params,
+    /// The entry of the scaling configuration for this model and namespace.
+    ScalingModel,
 }
 
 impl Source {
@@ -28,7 +33,9 @@ impl Source {
     pub fn name(self) -> &'static str {
         match self {
             Self::BuiltIn => "built-in",
+            Self::ScalingDefault => "scaling-default",
             Self::Params => "params",
+            Self::ScalingModel => "scaling-model",
         }
     }
 }
@@ -47,6 +54,8 @@ pub struct Policy {
     pub thresholds: Thresholds,
     /// Where each number of the line came from.
     pub sources: Sources,
+    /// What scaling is told about every model; the line of this process's model is `thresholds`.
+    pub scaling: Arc<ScalingTable>,
     /// How an endpoint is picked.
     pub profile: Profile,
     /// Which model a request is sent on as.
@@ -56,17 +65,29 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// A policy of generation 1, without rewrites and objectives.
+    /// A policy of generation 1, without scaling entries, rewrites and objectives.
     pub fn new(thresholds: Thresholds, sources: Sources, profile: Profile) -> Self {
         let policy = Self {
             generation: 1,
             digest: String::new(),
             thresholds,
             sources,
+            scaling: Arc::default(),
             profile,
             rewrites: Arc::default(),
             objectives: Arc::default(),
         };
+        Self { digest: digest(&policy), ..policy }
+    }
+
+    /// The same policy with this line, for routing and scaling at once.
+    pub fn with_line(
+        self,
+        thresholds: Thresholds,
+        sources: Sources,
+        scaling: Arc<ScalingTable>,
+    ) -> Self {
+        let policy = Self { thresholds, sources, scaling, ..self };
         Self { digest: digest(&policy), ..policy }
     }
 
@@ -116,10 +137,11 @@ impl Policy {
 
 /// Hash of what decides; sources, generation and the names of documents do not.
 fn digest(policy: &Policy) -> String {
-    let Policy { thresholds, profile, rewrites, objectives, .. } = policy;
+    let Policy { thresholds, scaling, profile, rewrites, objectives, .. } = policy;
     let rules: Vec<_> = rewrites.rules().map(|(model, rule)| (model, &rule.targets)).collect();
     // The debug form spells every number in full (shortest text that reads back equal).
-    let content = format!("{:?} {profile:?} {rules:?} {objectives:?}", thresholds.numbers());
+    let content =
+        format!("{:?} {scaling:?} {profile:?} {rules:?} {objectives:?}", thresholds.numbers());
     let hash = Sha256::digest(content.as_bytes());
     hash.iter().take(8).fold(String::new(), |mut text, byte| {
         // Writing to a string does not fail.

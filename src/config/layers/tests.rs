@@ -1,0 +1,1 @@
+//! The merge, the presence rules and the conflicts, as tables.

@@ -1,0 +1,1 @@
+//! What the file may say, and what each mistake costs.
