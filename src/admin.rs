@@ -22,6 +22,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::config::scaling_file::ScalingLoads;
 use crate::discovery::file::Reloads;
 use crate::endpoint::Load;
 use crate::lifecycle::Lifecycle;
@@ -54,6 +55,8 @@ pub struct Admin {
     pub reloads: Arc<Reloads>,
     /// What became of the manifests.
     pub manifests: Arc<Loads>,
+    /// What became of the scaling configuration.
+    pub scaling: Arc<ScalingLoads>,
     /// Whether `/debug` answers other hosts.
     pub debug_remote: bool,
 }
@@ -124,6 +127,9 @@ impl Admin {
             }),
             "/debug/policy" => {
                 let mut page = debug::policy(&self.policy.load());
+                let scaling = self.scaling.now();
+                page["conflicts"] = scaling.conflicts.clone().into();
+                page["lastReload"] = debug::last_reload(&scaling);
                 page["manifests"] = debug::manifests(&self.manifests.now());
                 json(&page)
             }
@@ -147,6 +153,9 @@ impl Admin {
         self.metrics.mirror_discovery(loads.ok, loads.failed);
         let loads = self.manifests.now();
         self.metrics.mirror_manifests(loads.ok, loads.failed, loads.rejected);
+        let scaling = self.scaling.now();
+        self.metrics.mirror_scaling(scaling.ok, scaling.failed, scaling.rejected);
+        self.metrics.mirror_conflicts(scaling.conflicts.len());
         self.metrics.mirror_held(self.held.now());
         match self.with_view(|view, _| self.metrics.page(view, &self.policy.load())) {
             Ok(page) => typed(StatusCode::OK, "text/plain; version=0.0.4", page),

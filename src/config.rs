@@ -8,7 +8,9 @@ pub mod layers;
 pub mod lint;
 pub mod params;
 pub mod scaling;
+pub mod scaling_file;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +20,7 @@ use crate::thresholds::Thresholds;
 
 pub use layers::{Dropped, Layers};
 pub use params::Params;
+pub use scaling_file::{ScalingFile, Version};
 
 /// The line by params alone.
 ///
@@ -39,9 +42,7 @@ pub fn resolve(params: &Params) -> Result<(Thresholds, Sources), Vec<String>> {
 /// As [`resolve`].
 pub fn policy(params: &Params) -> Result<Policy, Vec<String>> {
     resolve(params)?;
-    let layers = Layers { params: params.clone(), ..Layers::default() };
-    let base = Policy::new(Thresholds::default(), [Source::BuiltIn; 8], Profile::default());
-    Ok(layers.applied(base, &Model::default()).0)
+    Ok(LineSource::open(params.clone(), Model::default(), None).policy().0)
 }
 
 /// Whose line routing takes: one process serves one model.
@@ -59,6 +60,38 @@ impl Layers {
         let line = self.line(model.id.as_deref(), &model.namespace);
         let (table, dropped) = self.table();
         (policy.with_line(line.entry.thresholds, line.sources, Arc::new(table)), dropped)
+    }
+}
+
+/// Where the line of a process comes from.
+#[derive(Debug, Clone, Default)]
+pub struct LineSource {
+    /// The layers as they were at start.
+    pub layers: Layers,
+    /// Whose line routing takes.
+    pub model: Model,
+    /// The watched scaling configuration, with what it said at start.
+    pub file: Option<(ScalingFile, Arc<Version>)>,
+}
+
+impl LineSource {
+    /// Layers of params and of the file at `scaling`, which is read once; blocks.
+    pub fn open(params: Params, model: Model, scaling: Option<&Path>) -> Self {
+        let mut layers = Layers { params, ..Layers::default() };
+        let file = scaling.map(|path| {
+            let (file, version) = ScalingFile::open(path);
+            if let Ok(document) = &version {
+                layers.scaling = layers.scaling.next(document).0;
+            }
+            (file, Arc::new(version))
+        });
+        Self { layers, model, file }
+    }
+
+    /// The policy of a start with the built-in profile, and what broken rules have cost.
+    pub fn policy(&self) -> (Policy, Vec<Dropped>) {
+        let base = Policy::new(Thresholds::default(), [Source::BuiltIn; 8], Profile::default());
+        self.layers.applied(base, &self.model)
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use sha2::{Digest as _, Sha256};
+use tokio::sync::watch;
 
 use crate::routing::{Objectives, Profile, Rewrites};
 use crate::scaling_entry::ScalingTable;
@@ -152,36 +153,56 @@ fn digest(policy: &Policy) -> String {
 
 /// Reading side; cheap to clone.
 #[derive(Clone)]
-pub struct PolicyReader(Arc<ArcSwap<Policy>>);
+pub struct PolicyReader {
+    current: Arc<ArcSwap<Policy>>,
+    generation: Arc<watch::Sender<u64>>,
+}
 
 impl PolicyReader {
     /// The policy in force. Hold it for one decision.
     pub fn load(&self) -> arc_swap::Guard<Arc<Policy>> {
-        self.0.load()
+        self.current.load()
+    }
+
+    /// Follows the generation: whoever plans in cycles wakes by it.
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
+        self.generation.subscribe()
     }
 }
 
 /// The one writer.
-pub struct PolicyWriter(Arc<ArcSwap<Policy>>);
+pub struct PolicyWriter {
+    current: Arc<ArcSwap<Policy>>,
+    generation: Arc<watch::Sender<u64>>,
+}
 
 impl PolicyWriter {
     /// Puts `first` in force and hands out the two sides.
     pub fn new(first: Policy) -> (Self, PolicyReader) {
-        let shared = Arc::new(ArcSwap::from_pointee(first));
-        (Self(Arc::clone(&shared)), PolicyReader(shared))
+        let generation = Arc::new(watch::Sender::new(first.generation));
+        let current = Arc::new(ArcSwap::from_pointee(first));
+        let reader =
+            PolicyReader { current: Arc::clone(&current), generation: Arc::clone(&generation) };
+        (Self { current, generation }, reader)
+    }
+
+    /// How many follow the generation.
+    pub fn listeners(&self) -> usize {
+        self.generation.receiver_count()
     }
 
     /// Puts `next` in force; its generation becomes the old one plus one and is returned. `None`:
     /// equal content and equal sources leave the old policy untouched.
     pub fn publish(&self, mut next: Policy) -> Option<u64> {
-        let old = self.0.load();
+        let old = self.current.load();
         next.generation = old.generation;
         if next == **old {
             return None;
         }
         next.generation += 1;
         let generation = next.generation;
-        self.0.store(Arc::new(next));
+        self.current.store(Arc::new(next));
+        self.generation.send_replace(generation);
         Some(generation)
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+use crate::config::scaling_file::ScalingState;
 use crate::discovery::file::ReloadState;
 use crate::endpoint::{Load, Signal};
 use crate::manifests::LoadState;
@@ -69,6 +70,19 @@ pub(super) fn policy(policy: &Policy) -> Value {
         "thresholds": thresholds(policy),
         "rewrites": rewrites(policy),
         "objectives": objectives(policy),
+    })
+}
+
+/// The newest version of the scaling configuration in `/debug/policy`; nulls before the first.
+pub(super) fn last_reload(state: &ScalingState) -> Value {
+    let result = if state.last_error.is_none() { "ok" } else { "failed" };
+    json!({
+        "result": state.at.as_ref().map(|_| result),
+        "error": state.last_error,
+        "at": state.at,
+        "loads_ok": state.ok,
+        "loads_failed": state.failed,
+        "entries_rejected": state.rejected,
     })
 }
 

@@ -2,6 +2,8 @@
 //!
 //! Decides the report and the exit code: 0 good, 1 an error, 2 warnings with `--strict`.
 
+mod line;
+
 use std::io::Write as _;
 use std::process::ExitCode;
 
@@ -48,6 +50,10 @@ struct Report {
     settings: Option<Settings>,
     errors: Vec<String>,
     warnings: Vec<String>,
+    /// Two sources of one threshold.
+    conflicts: Vec<String>,
+    /// Worth knowing, and nothing to change.
+    notes: Vec<String>,
 }
 
 /// Prints the report to standard output.
@@ -60,7 +66,7 @@ pub(super) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     std::io::stdout().write_all(text.as_bytes())?;
     Ok(if !report.errors.is_empty() {
         ExitCode::from(1)
-    } else if args.strict && !report.warnings.is_empty() {
+    } else if args.strict && !(report.warnings.is_empty() && report.conflicts.is_empty()) {
         ExitCode::from(2)
     } else {
         ExitCode::SUCCESS
@@ -71,9 +77,13 @@ fn examine(args: &ServeArgs) -> Report {
     let mut report = Report::default();
     match args.resolve() {
         Ok(resolved) => {
+            let found = line::findings(&resolved.settings.line);
             report.settings = Some(resolved.settings);
             report.warnings = resolved.warnings;
+            report.warnings.extend(found.warnings);
             report.errors = resolved.left_out;
+            report.errors.extend(found.errors);
+            (report.notes, report.conflicts) = (found.notes, found.conflicts);
         }
         Err(errors) => report.errors = errors,
     }
@@ -113,6 +123,9 @@ impl Report {
             "thresholds": policy.map(debug::thresholds),
             "rewrites": policy.map(debug::rewrites),
             "objectives": policy.map(debug::objectives),
+            "scaling": self.settings.as_ref().map(|settings| line::json(&settings.line)),
+            "conflicts": self.conflicts,
+            "notes": self.notes,
             "errors": self.errors,
             "warnings": self.warnings,
         });
@@ -124,15 +137,26 @@ impl Report {
         for (name, number, source) in self.settings.iter().flat_map(|s| s.policy.table()) {
             text += &format!("{name:<26} {:<8} {}\n", number.to_string(), source.name());
         }
+        for settings in
+            self.settings.iter().filter(|s| s.line.file.is_some() || s.line.model.id.is_some())
+        {
+            text += &line::text(&settings.line);
+        }
         for policy in self.settings.iter().map(|s| &s.policy) {
             text += &documents(policy);
         }
-        for (kind, lines) in [("error", &self.errors), ("warning", &self.warnings)] {
+        let kinds = [
+            ("error", &self.errors),
+            ("conflict", &self.conflicts),
+            ("warning", &self.warnings),
+            ("note", &self.notes),
+        ];
+        for (kind, lines) in kinds {
             for line in lines {
                 text += &format!("{kind}: {line}\n");
             }
         }
-        if self.errors.is_empty() && self.warnings.is_empty() {
+        if self.errors.is_empty() && self.warnings.is_empty() && self.conflicts.is_empty() {
             text += "good\n";
         }
         text

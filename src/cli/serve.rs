@@ -24,7 +24,6 @@ use crate::app::{App, Settings, Source};
 use crate::config::{self, Params, Surroundings};
 use crate::ext_proc::Options;
 use crate::manifests::{Content, Manifests};
-use crate::policy::Policy;
 use crate::telemetry;
 
 /// Shown under `--help`.
@@ -80,13 +79,16 @@ impl ServeArgs {
         let opened = self.endpoints.open_manifests().map_err(|broken| errors.push(broken));
         let (security, protocol) = self.secure.resolve(&mut errors, &mut warnings);
         let (max_message_in, max_message_out) = self.listening.message_limits(&mut warnings);
-        let (Ok((params, policy)), Ok(source), Ok((manifests, findings)), []) =
+        let (Ok(params), Ok(source), Ok((manifests, findings)), []) =
             (detector, source, opened, &errors[..])
         else {
             return Err(errors);
         };
         let Content { rewrites, objectives } =
             manifests.as_ref().map(Manifests::content).unwrap_or_default();
+        let pool = self.endpoints.pool(std::env::var("NAMESPACE").ok());
+        let line = self.deciding.line(params, &pool);
+        let policy = line.policy().0;
         let policy = policy.with_documents(rewrites, objectives);
         let asked = self.deciding.refresh_metrics_interval;
         let scrape_interval = asked.max(MIN_SCRAPE_INTERVAL);
@@ -100,7 +102,7 @@ impl ServeArgs {
                 Source::File(_) => None,
             },
         };
-        warnings.extend(config::lint::warnings(&params, &policy, &around));
+        warnings.extend(config::lint::warnings(&line, &policy, &around));
         warnings.extend(findings.warnings);
         let listening = &self.listening;
         let ip = listening.address();
@@ -108,6 +110,7 @@ impl ServeArgs {
         let settings = Settings {
             source,
             policy,
+            line,
             manifests,
             grpc: at(listening.grpc_port),
             grpc_health: at(listening.grpc_health_port),
@@ -120,7 +123,7 @@ impl ServeArgs {
                 max_message_in,
                 max_message_out,
             },
-            pool: self.endpoints.pool(std::env::var("NAMESPACE").ok()),
+            pool,
             scrape_interval,
             drain_timeout: listening.drain_timeout,
             threads: listening.threads(),
@@ -136,13 +139,11 @@ impl ServeArgs {
         self.endpoints.endpoints_file.as_ref()
     }
 
-    fn detector(&self) -> Result<(Params, Policy), Vec<String>> {
-        let params = match self.deciding.params.as_deref().filter(|text| !text.trim().is_empty()) {
-            None => Params::default(),
-            Some(text) => Params::parse(text)?,
-        };
-        let policy = config::policy(&params)?;
-        Ok((params, policy))
+    fn detector(&self) -> Result<Params, Vec<String>> {
+        match self.deciding.params.as_deref().filter(|text| !text.trim().is_empty()) {
+            None => Ok(Params::default()),
+            Some(text) => Params::parse(text),
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use plumbline::app::{Security, Settings, Source};
-use plumbline::config::{self, Params};
+use plumbline::config::{self, LineSource, Params};
 use plumbline::discovery::static_list::StaticList;
 use plumbline::envoy::{self, Modes};
 use plumbline::ext_proc::Options;
@@ -81,6 +81,8 @@ pub struct Plan {
     pub max_held: usize,
     /// A file of Kubernetes documents.
     pub manifests: Option<PathBuf>,
+    /// The file of the scaling configuration.
+    pub scaling_config: Option<PathBuf>,
 }
 
 impl Default for Plan {
@@ -97,6 +99,7 @@ impl Default for Plan {
             scrape: Duration::from_millis(50),
             max_held: 1 << 30,
             manifests: None,
+            scaling_config: None,
         }
     }
 }
@@ -114,8 +117,10 @@ impl Plan {
             "" => StaticList::default(),
             some => StaticList::parse(some).expect("endpoints"),
         };
-        let mut policy =
-            config::policy(&Params::parse(&self.params()).expect("params")).expect("policy");
+        let params = Params::parse(&self.params()).expect("params");
+        let line =
+            LineSource::open(params, config::Model::default(), self.scaling_config.as_deref());
+        let mut policy = line.policy().0;
         let manifests = self.manifests.as_ref().map(|path| {
             let (manifests, findings) = Manifests::open(path, None).expect("readable manifests");
             assert!(findings.errors.is_empty(), "{findings:?}");
@@ -128,6 +133,7 @@ impl Plan {
             source: Source::Static(list),
             manifests,
             policy,
+            line,
             grpc: any,
             grpc_health: any,
             admin: any,

@@ -25,7 +25,19 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("watched_file", &["units"]),
     ("yaml", &[]),
     ("manifests", &["routing", "watched_file", "yaml"]),
-    ("config", &["endpoint", "policy", "routing", "scaling_entry", "thresholds", "units", "yaml"]),
+    (
+        "config",
+        &[
+            "endpoint",
+            "policy",
+            "routing",
+            "scaling_entry",
+            "thresholds",
+            "units",
+            "watched_file",
+            "yaml",
+        ],
+    ),
     ("discovery", &["causes", "endpoint", "units", "watched_file", "yaml"]),
     ("poller", &["causes", "endpoint", "lifecycle", "pool", "store", "telemetry", "units"]),
     // Adapters out.
@@ -49,6 +61,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     (
         "admin",
         &[
+            "config",
             "discovery",
             "endpoint",
             "lifecycle",
@@ -102,6 +115,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "policy",
             "pool",
             "routing",
+            "scaling_entry",
             "sim",
             "telemetry",
             "units",
