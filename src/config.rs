@@ -3,6 +3,7 @@
 //! Decides how layers merge and what is refused; reads no file of its own accord and starts nothing.
 //! Every layer reports all of its violations at once.
 
+pub mod epp;
 pub mod go_json;
 pub mod layers;
 pub mod lint;

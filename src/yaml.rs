@@ -163,6 +163,12 @@ pub fn documents(text: &str) -> Vec<(u64, &str)> {
     pieces
 }
 
+/// The reader's words without the place, for texts that name it in lines of their own.
+pub fn cause(error: &serde_saphyr::Error) -> String {
+    let text = error.without_snippet().to_string();
+    text.rsplit_once(" at line ").map_or(text.clone(), |(cause, _)| cause.to_owned())
+}
+
 /// The rule that a key outside `known` breaks, with a guess at the one that was meant.
 pub fn unknown(key: &str, known: &[&str]) -> String {
     let key = key.to_ascii_lowercase();

@@ -2,9 +2,11 @@
 //!
 //! Decides the report and the exit code: 0 good, 1 an error, 2 warnings with `--strict`.
 
+mod foreign;
 mod line;
 
 use std::io::Write as _;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
@@ -13,6 +15,7 @@ use serde_json::json;
 use super::serve::ServeArgs;
 use crate::admin::debug;
 use crate::app::{Security, Settings};
+use crate::config::lint;
 use crate::discovery::document;
 use crate::ext_proc::tls;
 use crate::policy::Policy;
@@ -23,6 +26,8 @@ pub const EXAMPLES: &str = "\
 Examples:
   plumbline check --endpoints 10.0.0.1:8000 --params '{\"headroom\": 0.2}'
   plumbline check --endpoints-file endpoints.yaml --output json
+  plumbline check --scaling-config scaling.yaml --model-id ibm/granite-13b --namespace production
+  plumbline check --epp-config epp.yaml --wva-config wva.yaml   # two copies: are they equal?
   plumbline check --endpoints-file endpoints.yaml --strict   # exit 2 on warnings";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -36,6 +41,12 @@ enum Output {
 pub struct CheckArgs {
     #[command(flatten)]
     serve: ServeArgs,
+    /// Compare instead: the EndpointPickerConfig of a foreign picker, with --wva-config.
+    #[arg(long, help_heading = "Compare", value_name = "FILE")]
+    epp_config: Option<PathBuf>,
+    /// Compare instead: the scaling ConfigMap of a foreign autoscaler, with --epp-config.
+    #[arg(long, help_heading = "Compare", value_name = "FILE")]
+    wva_config: Option<PathBuf>,
     /// Format of the report.
     #[arg(long, help_heading = "Report", value_enum, default_value_t = Output::Text)]
     output: Output,
@@ -58,7 +69,11 @@ struct Report {
 
 /// Prints the report to standard output.
 pub(super) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
-    let report = examine(&args.serve);
+    let report = if args.epp_config.is_some() || args.wva_config.is_some() {
+        compare(args)
+    } else {
+        examine(&args.serve)
+    };
     let text = match args.output {
         Output::Json => report.json(),
         Output::Text => report.text(),
@@ -73,6 +88,19 @@ pub(super) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
+/// Another system's two files; the flags of `serve` say which model, and no more.
+fn compare(args: &CheckArgs) -> Report {
+    let model = args.serve.model();
+    let pair = foreign::compare(args.epp_config.as_deref(), args.wva_config.as_deref(), &model);
+    Report {
+        errors: pair.errors,
+        warnings: pair.warnings,
+        notes: pair.notes,
+        conflicts: pair.disagreements,
+        ..Report::default()
+    }
+}
+
 fn examine(args: &ServeArgs) -> Report {
     let mut report = Report::default();
     match args.resolve() {
@@ -80,6 +108,9 @@ fn examine(args: &ServeArgs) -> Report {
             let found = line::findings(&resolved.settings.line);
             report.settings = Some(resolved.settings);
             report.warnings = resolved.warnings;
+            if args.is_line_alone() {
+                report.warnings.retain(|warning| warning != lint::NO_ENDPOINTS);
+            }
             report.warnings.extend(found.warnings);
             report.errors = resolved.left_out;
             report.errors.extend(found.errors);

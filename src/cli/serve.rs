@@ -21,7 +21,7 @@ use self::flags::{Deciding, Listening, Logging};
 use self::secure::Secure;
 use self::upstream::{Accepted, Refused};
 use crate::app::{App, Settings, Source};
-use crate::config::{self, Params, Surroundings};
+use crate::config::{self, Model, Params, Surroundings};
 use crate::ext_proc::Options;
 use crate::manifests::{Content, Manifests};
 use crate::telemetry;
@@ -132,6 +132,16 @@ impl ServeArgs {
             debug_remote: listening.debug_remote,
         };
         Ok(Resolved { settings, warnings, left_out: findings.errors })
+    }
+
+    /// Whose line is asked for.
+    pub(super) fn model(&self) -> Model {
+        self.deciding.model(&self.endpoints.pool(std::env::var("NAMESPACE").ok()))
+    }
+
+    /// Whether the line alone is given: then no endpoints are no mistake of `check`.
+    pub(super) fn is_line_alone(&self) -> bool {
+        self.deciding.scaling_config.is_some() && !self.endpoints.is_given()
     }
 
     /// The endpoints file, if that is where endpoints come from.

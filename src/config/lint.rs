@@ -10,6 +10,9 @@ use crate::units::GoDuration;
 /// Analyzers that are there, in the order in which they run.
 pub const REGISTERED: [&str; 1] = [crate::scaling_entry::SATURATION];
 
+/// Told where the pool is known to be empty.
+pub const NO_ENDPOINTS: &str = "no endpoints: every request gets 503 until some appear";
+
 /// Warnings about a valid configuration, most consequential first.
 pub fn warnings(line: &LineSource, policy: &Policy, around: &Surroundings) -> Vec<String> {
     let mut found = Vec::new();
@@ -17,7 +20,7 @@ pub fn warnings(line: &LineSource, policy: &Policy, around: &Surroundings) -> Ve
     let (staleness, interval) = (thresholds.staleness(), around.scrape_interval);
     let text = |duration| GoDuration::from(duration).to_string();
     if around.endpoints == Some(0) {
-        found.push("no endpoints: every request gets 503 until some appear".to_owned());
+        found.push(NO_ENDPOINTS.to_owned());
     }
     if staleness < interval {
         found.push(format!(

@@ -223,7 +223,7 @@ pub fn read(content: &[u8]) -> Result<Document, ScalingError> {
             }
             Err(error) => {
                 let line = before + error.location().map_or(1, |at| at.line());
-                let error = error.without_snippet().to_string();
+                let error = yaml::cause(&error);
                 return Err(ScalingError::Syntax { line, error });
             }
         }

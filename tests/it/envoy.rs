@@ -6,5 +6,6 @@ mod failures;
 mod guards;
 mod in_flight;
 mod passing;
+mod reloading;
 mod rewriting;
 mod steering;

@@ -9,6 +9,7 @@ mod request;
 mod response_usage;
 mod rewrite;
 mod routing;
+mod scaling_config;
 mod subset;
 
 use std::collections::BTreeMap;

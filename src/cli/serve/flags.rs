@@ -44,12 +44,16 @@ pub(super) struct Deciding {
 }
 
 impl Deciding {
-    /// The layers of the line; reads the scaling configuration once.
-    pub(super) fn line(&self, params: Params, pool: &PoolName) -> LineSource {
+    /// Whose line routing takes.
+    pub(super) fn model(&self, pool: &PoolName) -> Model {
         let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
         let namespace = given(&self.namespace).unwrap_or_else(|| pool.namespace.clone());
-        let model = Model { id: given(&self.model_id), namespace };
-        LineSource::open(params, model, self.scaling_config.as_deref())
+        Model { id: given(&self.model_id), namespace }
+    }
+
+    /// The layers of the line; reads the scaling configuration once.
+    pub(super) fn line(&self, params: Params, pool: &PoolName) -> LineSource {
+        LineSource::open(params, self.model(pool), self.scaling_config.as_deref())
     }
 }
 

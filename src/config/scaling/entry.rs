@@ -88,7 +88,7 @@ pub(super) fn text(text: &str, place: &Place) -> Read {
         Err(error) => {
             let at = error.location().map(|at| place.at(at.line(), at.column()));
             let at = at.unwrap_or_else(|| place.to_string());
-            let error = format!("{at}: cannot be parsed as YAML: {}", error.without_snippet());
+            let error = format!("{at}: cannot be parsed as YAML: {}", yaml::cause(&error));
             Read { errors: vec![error], ..Read::default() }
         }
     }
@@ -261,7 +261,9 @@ fn broken(layer: &Layer) -> Vec<String> {
     .into_iter()
     .flatten()
     .collect();
-    if let (Some(kv), Some(spare)) = (layer.kv_cache_threshold, layer.kv_spare_trigger) {
+    let pair = (layer.kv_cache_threshold, layer.kv_spare_trigger);
+    // A number out of range says nothing about the other.
+    if let ((Some(kv), Some(spare)), []) = (pair, &errors[..]) {
         errors.extend(super::spare_rule(kv, spare));
     }
     errors.extend(pair_rules(layer.scale_up_threshold, layer.scale_down_boundary));

@@ -36,6 +36,8 @@ impl Place {
     pub(super) fn at(&self, line: u64, column: u64) -> String {
         match self.columns {
             Some(columns) => format!("line {}, column {}", self.lines + line, columns + column),
+            // A text that stands in no file.
+            None if self.key == 0 => format!("line {line}, column {column}"),
             None => format!("line {}, within the text line {line}, column {column}", self.key),
         }
     }

@@ -52,7 +52,7 @@ pub(super) fn entry(key: &str, node: &Node, place: &Place) -> Read {
                 &parsed
             }
             Err(error) => {
-                let error = format!("cannot be parsed as YAML: {}", error.without_snippet());
+                let error = format!("cannot be parsed as YAML: {}", yaml::cause(&error));
                 return Read { error: Some(error), ..Read::default() };
             }
         },

@@ -41,8 +41,21 @@ async fn every_threshold_has_a_value_and_a_source() {
         },
         "rewrites": [],
         "objectives": {},
+        "scaling": {
+            "model": null,
+            "namespace": "default",
+            "selection": "V2",
+            "analyzerName": built_in(json!("")),
+            "analyzers": built_in(json!([{ "name": "saturation", "enabled": true, "score": 1.0 }])),
+            "priority": built_in(json!(1.0)),
+            "enableLimiter": built_in(json!(false)),
+            "enable_scale_to_zero": built_in(json!(false)),
+            "retention_period": built_in(json!("10m0s")),
+        },
+        "conflicts": [],
+        "notes": [],
         "errors": [],
-        "warnings": [],
+        "warnings": ["headroom 0.25: requests are routed to replicas that scaling counts as saturated"],
     });
     assert_eq!(report, expected);
 }
