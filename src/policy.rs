@@ -235,6 +235,66 @@ mod tests {
         assert_eq!(policy(5.0).digest.len(), 16);
     }
 
+    /// Readers on other threads see thresholds, table, sources and generation of one version, whatever
+    /// the writer does meanwhile. Mutants: parts behind two swaps; the table published a moment after
+    /// the thresholds.
+    #[test]
+    fn a_reader_never_sees_a_mix() {
+        use crate::scaling_entry::{ScalingEntry, ScalingScope};
+        use std::sync::atomic::{AtomicBool, Ordering};
+
+        let version = |number: u32| {
+            let thresholds = policy(f64::from(number)).thresholds;
+            let default = ScalingEntry { thresholds, ..ScalingEntry::default() };
+            let global = ScalingScope { default, ..ScalingScope::default() };
+            let table = ScalingTable { global, ..ScalingTable::default() };
+            let source = [Source::BuiltIn, Source::Params][number as usize % 2];
+            policy(1.0).with_line(thresholds, [source; 8], Arc::new(table))
+        };
+        let (writer, reader) = PolicyWriter::new(version(1));
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let mut last = 0;
+                    while !done.load(Ordering::Relaxed) {
+                        let now = reader.load();
+                        assert!(now.generation >= last, "an older version came back");
+                        last = now.generation;
+                        // The first version has number 1 and generation 1, each adds one to both.
+                        let number = now.generation as f64;
+                        assert_eq!(now.thresholds.queue_depth(), number);
+                        let table = now.scaling.entry("m", "ns");
+                        assert_eq!(table.thresholds, now.thresholds);
+                        let odd = usize::try_from(now.generation).unwrap() % 2;
+                        assert_eq!(now.sources[0], [Source::BuiltIn, Source::Params][odd]);
+                    }
+                });
+            }
+            for number in 2..2_000 {
+                assert_eq!(writer.publish(version(number)), Some(u64::from(number)));
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+    }
+
+    /// Mutant: a table left out of the digest or of the equality.
+    #[test]
+    fn the_scaling_table_is_part_of_the_policy() {
+        use crate::scaling_entry::Selection;
+        let with = |selection| {
+            let base = policy(5.0);
+            let table = ScalingTable { selection, ..ScalingTable::default() };
+            base.clone().with_line(base.thresholds, base.sources, Arc::new(table))
+        };
+        let (v1, v2) = (with(Selection::SpareCapacity), with(Selection::TokenCapacity));
+        assert_ne!(v1.digest, v2.digest);
+        let (writer, reader) = PolicyWriter::new(v1);
+        let follower = reader.subscribe();
+        assert_eq!((writer.publish(v2.clone()), writer.publish(v2)), (Some(2), None));
+        assert_eq!((*follower.borrow(), writer.listeners()), (2, 1));
+    }
+
     /// Mutants: rewrites or objectives left out of the digest or of the equality; the document's name
     /// in the digest.
     #[test]

@@ -118,6 +118,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "scaling_entry",
             "sim",
             "telemetry",
+            "thresholds",
             "units",
         ],
     ),
