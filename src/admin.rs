@@ -25,6 +25,7 @@ use tokio::time::Instant;
 use crate::config::scaling_file::ScalingLoads;
 use crate::discovery::file::Reloads;
 use crate::endpoint::Load;
+use crate::flow_control::FlowControl;
 use crate::lifecycle::Lifecycle;
 use crate::manifests::Loads;
 use crate::policy::PolicyReader;
@@ -51,6 +52,8 @@ pub struct Admin {
     pub scrapes: Scrapes,
     /// The sum of all held request bodies.
     pub held: HeldBytes,
+    /// What waits for an endpoint; `None` where nothing may.
+    pub flow: Option<FlowControl>,
     /// What became of the endpoints file.
     pub reloads: Arc<Reloads>,
     /// What became of the manifests.
@@ -133,9 +136,10 @@ impl Admin {
                 page["manifests"] = debug::manifests(&self.manifests.now());
                 json(&page)
             }
+            "/debug/flow" => json(&debug::flow(self.flow.as_ref())),
             _ => text(
                 StatusCode::NOT_FOUND,
-                "known are /metrics /livez /readyz /debug/pool /debug/policy\n",
+                "known are /metrics /livez /readyz /debug/pool /debug/policy /debug/flow\n",
             ),
         }
     }
@@ -157,6 +161,8 @@ impl Admin {
         self.metrics.mirror_scaling(scaling.ok, scaling.failed, scaling.rejected);
         self.metrics.mirror_conflicts(scaling.conflicts.len());
         self.metrics.mirror_held(self.held.now());
+        let waiting = self.flow.as_ref().map(FlowControl::held).unwrap_or_default();
+        self.metrics.mirror_waiting(waiting.requests, waiting.bytes, waiting.oldest);
         match self.with_view(|view, _| self.metrics.page(view, &self.policy.load())) {
             Ok(page) => typed(StatusCode::OK, "text/plain; version=0.0.4", page),
             Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),

@@ -37,13 +37,13 @@ pub fn resolve(params: &Params) -> Result<(Thresholds, Sources), Vec<String>> {
     }
 }
 
-/// The policy of a start: resolved thresholds and the built-in profile.
+/// The policy of a start: resolved thresholds and this profile.
 ///
 /// # Errors
 /// As [`resolve`].
-pub fn policy(params: &Params) -> Result<Policy, Vec<String>> {
+pub fn policy(params: &Params, profile: Profile) -> Result<Policy, Vec<String>> {
     resolve(params)?;
-    Ok(LineSource::open(params.clone(), Model::default(), None).policy().0)
+    Ok(LineSource::open(params.clone(), Model::default(), None).policy(profile).0)
 }
 
 /// Whose line routing takes: one process serves one model.
@@ -89,9 +89,9 @@ impl LineSource {
         Self { layers, model, file }
     }
 
-    /// The policy of a start with the built-in profile, and what broken rules have cost.
-    pub fn policy(&self) -> (Policy, Vec<Dropped>) {
-        let base = Policy::new(Thresholds::default(), [Source::BuiltIn; 8], Profile::default());
+    /// The policy of a start with this profile, and what broken rules have cost.
+    pub fn policy(&self, profile: Profile) -> (Policy, Vec<Dropped>) {
+        let base = Policy::new(Thresholds::default(), [Source::BuiltIn; 8], profile);
         self.layers.applied(base, &self.model)
     }
 }

@@ -20,10 +20,13 @@ pub mod thresholds;
 pub mod units;
 
 // Core: pure decisions.
+pub mod flow;
+pub mod reckoning;
 pub mod routing;
 pub mod saturation;
 
 // State: lock-free snapshots, one writer each.
+pub mod flow_control;
 pub mod policy;
 pub mod store;
 

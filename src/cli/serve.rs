@@ -5,6 +5,7 @@
 
 mod endpoints;
 mod flags;
+mod scraping;
 mod secure;
 mod upstream;
 
@@ -18,6 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use self::endpoints::Endpoints;
 use self::flags::{Deciding, Listening, Logging};
+use self::scraping::Scraped;
 use self::secure::Secure;
 use self::upstream::{Accepted, Refused};
 use crate::app::{App, Settings, Source};
@@ -45,6 +47,8 @@ pub struct ServeArgs {
     endpoints: Endpoints,
     #[command(flatten)]
     deciding: Deciding,
+    #[command(flatten)]
+    scraped: Scraped,
     #[command(flatten)]
     listening: Listening,
     #[command(flatten)]
@@ -77,8 +81,10 @@ impl ServeArgs {
         let detector = self.detector().map_err(|broken| errors.extend(broken));
         let source = self.endpoints.source().map_err(|broken| errors.push(broken));
         let opened = self.endpoints.open_manifests().map_err(|broken| errors.push(broken));
+        let scraping = self.scraped.resolve(&mut errors, &mut warnings);
         let (security, protocol) = self.secure.resolve(&mut errors, &mut warnings);
         let (max_message_in, max_message_out) = self.listening.message_limits(&mut warnings);
+        let waiting_room = self.deciding.waiting_room(&mut warnings);
         let (Ok(params), Ok(source), Ok((manifests, findings)), []) =
             (detector, source, opened, &errors[..])
         else {
@@ -88,7 +94,7 @@ impl ServeArgs {
             manifests.as_ref().map(Manifests::content).unwrap_or_default();
         let pool = self.endpoints.pool(std::env::var("NAMESPACE").ok());
         let line = self.deciding.line(params, &pool);
-        let policy = line.policy().0;
+        let policy = line.policy(self.deciding.profile()).0;
         let policy = policy.with_documents(rewrites, objectives);
         let asked = self.deciding.refresh_metrics_interval;
         let scrape_interval = asked.max(MIN_SCRAPE_INTERVAL);
@@ -118,17 +124,20 @@ impl ServeArgs {
             security,
             protocol,
             options: Options {
+                correct_in_flight: self.deciding.in_flight_correction,
                 emit_scores: self.deciding.emit_endpoint_scores,
                 disable_subset_filter: self.endpoints.disable_endpoint_subset_filter,
                 max_message_in,
                 max_message_out,
             },
             pool,
+            scraping,
             scrape_interval,
             drain_timeout: listening.drain_timeout,
             threads: listening.threads(),
             max_body: listening.max_body_bytes,
             max_held: listening.max_held_bytes,
+            waiting_room,
             debug_remote: listening.debug_remote,
         };
         Ok(Resolved { settings, warnings, left_out: findings.errors })

@@ -9,3 +9,4 @@ mod passing;
 mod reloading;
 mod rewriting;
 mod steering;
+mod waiting;

@@ -41,7 +41,7 @@ fn the_scaling_examples_resolve_to_their_tables() {
         let version = source.file.as_ref().map(|(_, version)| version.as_ref());
         let document = version.unwrap().as_ref().unwrap();
         assert!(document.rejected.is_empty() && document.warnings.is_empty(), "{document:?}");
-        let (policy, dropped) = source.policy();
+        let (policy, dropped) = source.policy(plumbline::routing::Profile::default());
         assert_eq!(dropped, []);
         assert_eq!(lint::scaling(&policy.scaling), [""; 0]);
         let line = policy.thresholds.numbers();
@@ -51,6 +51,14 @@ fn the_scaling_examples_resolve_to_their_tables() {
         assert_eq!((line.scale_up_threshold, line.scale_down_boundary), (0.85, 0.7));
         assert_eq!(source.layers.selection().name(), "V2");
     }
+}
+
+/// Mutant: a misspelt key in the file.
+#[test]
+fn the_engines_example_is_read() {
+    let text = std::fs::read_to_string(path("config/engines.yaml")).unwrap();
+    let engines = plumbline::poller::engines::read_document(&text, None).unwrap();
+    assert_eq!(engines.named("my-server").unwrap().mapping().custom[0].0, "temperature");
 }
 
 /// Mutant: a misspelt field in the file, which Envoy refuses.

@@ -15,13 +15,16 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("pool", &["endpoint", "units"]),
     ("response", &["units"]),
     // Core.
+    ("flow", &[]),
     ("saturation", &["endpoint", "pool", "thresholds", "units"]),
-    ("routing", &["endpoint", "pool", "saturation", "thresholds", "units"]),
+    ("reckoning", &["endpoint", "saturation", "thresholds", "units"]),
+    ("routing", &["endpoint", "pool", "reckoning", "saturation", "thresholds", "units"]),
     // State.
     ("policy", &["routing", "scaling_entry", "thresholds", "units"]),
-    ("store", &["endpoint", "pool", "units"]),
-    // Adapters in.
+    ("store", &["endpoint", "pool", "reckoning", "units"]),
     ("lifecycle", &[]),
+    ("flow_control", &["flow", "lifecycle", "store"]),
+    // Adapters in.
     ("watched_file", &["units"]),
     ("yaml", &[]),
     ("manifests", &["routing", "watched_file", "yaml"]),
@@ -39,16 +42,35 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         ],
     ),
     ("discovery", &["causes", "endpoint", "units", "watched_file", "yaml"]),
-    ("poller", &["causes", "endpoint", "lifecycle", "pool", "store", "telemetry", "units"]),
+    (
+        "poller",
+        &[
+            "causes",
+            "endpoint",
+            "lifecycle",
+            "pool",
+            "store",
+            "telemetry",
+            "units",
+            "watched_file",
+            "yaml",
+        ],
+    ),
     // Adapters out.
-    ("telemetry", &["endpoint", "policy", "pool", "response", "saturation", "thresholds", "units"]),
+    (
+        "telemetry",
+        &["endpoint", "policy", "pool", "response", "saturation", "store", "thresholds", "units"],
+    ),
     (
         "ext_proc",
         &[
             "causes",
             "endpoint",
+            "flow",
+            "flow_control",
             "policy",
             "pool",
+            "reckoning",
             "request",
             "response",
             "routing",
@@ -64,11 +86,13 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "config",
             "discovery",
             "endpoint",
+            "flow_control",
             "lifecycle",
             "manifests",
             "policy",
             "poller",
             "pool",
+            "reckoning",
             "routing",
             "saturation",
             "store",
@@ -90,6 +114,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "config",
             "discovery",
             "ext_proc",
+            "flow",
+            "flow_control",
             "lifecycle",
             "manifests",
             "policy",
@@ -105,14 +131,17 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         &[
             "admin",
             "app",
+            "causes",
             "config",
             "conformance",
             "demo",
             "discovery",
             "envoy",
             "ext_proc",
+            "flow",
             "manifests",
             "policy",
+            "poller",
             "pool",
             "routing",
             "scaling_entry",
@@ -133,7 +162,9 @@ const PURE: &[&str] = &[
     "pool",
     "request",
     "response",
+    "flow",
     "saturation",
+    "reckoning",
     "routing",
 ];
 
@@ -191,6 +222,7 @@ fn code(text: &str) -> String {
 
 fn is_test_file(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name == "tests.rs")
+        || path.parent().is_some_and(|folder| folder.ends_with("tests"))
 }
 
 /// Top-level modules that follow `crate::` in `text`, grouped imports included.

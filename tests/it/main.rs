@@ -13,5 +13,6 @@ mod harness;
 mod layering;
 mod licences;
 mod process;
+mod scrape;
 mod sim;
 mod vectors;

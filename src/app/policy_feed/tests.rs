@@ -4,7 +4,7 @@ use super::*;
 use crate::config::scaling::{self, ScalingError};
 use crate::config::{LineSource, Params};
 use crate::policy::{PolicyReader, Source};
-use crate::routing::Objectives;
+use crate::routing::{Objectives, Profile};
 
 struct World {
     feed: Feed,
@@ -15,7 +15,7 @@ struct World {
 fn world(params: &str, model: Option<&str>) -> World {
     let model = Model { id: model.map(str::to_owned), namespace: "ns".to_owned() };
     let line = LineSource::open(Params::parse(params).unwrap(), model, None);
-    let policy = line.policy().0;
+    let policy = line.policy(Profile::default()).0;
     let (writer, reader) = PolicyWriter::new(policy.clone());
     let loads = Arc::new(ScalingLoads::default());
     let LineSource { layers, model, .. } = line;

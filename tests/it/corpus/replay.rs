@@ -5,7 +5,7 @@ use plumbline::config::scaling::{self, Held};
 use plumbline::config::{Layers, Params, resolve};
 use plumbline::discovery::document;
 use plumbline::ext_proc::session::{Action, Chunk, Event, Head, MAX_PIECE, Reply, Session};
-use plumbline::poller::engines::Engines;
+use plumbline::poller::engines::{self, Engines};
 use plumbline::poller::reading::read_page;
 use plumbline::request::{Api, BodyReader, rewrite_model};
 use plumbline::response::{ResponseHead, ResponseReader, Restore};
@@ -16,9 +16,19 @@ pub fn exposition(data: &[u8]) {
     let engines = Engines::default();
     for name in ["vllm", "sglang", "trtllm-serve", "triton-tensorrt-llm", "triton"] {
         let reading = read_page(data, engines.named(name).expect("built in"));
-        for value in [reading.waiting, reading.running, reading.kv].into_iter().flatten() {
+        let load = [reading.waiting, reading.running, reading.kv];
+        for value in load.into_iter().chain(reading.vitals).flatten() {
             assert!(value.is_finite() && value >= 0.0);
         }
+    }
+}
+
+/// Any text is engines or a reason; what is accepted answers any endpoint and reads any page.
+pub fn engines_document(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    match engines::read_document(text, None) {
+        Ok(engines) => drop(read_page(data, engines.of(&std::collections::BTreeMap::new()))),
+        Err(error) => assert!(!error.to_string().is_empty()),
     }
 }
 
