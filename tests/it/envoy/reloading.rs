@@ -45,9 +45,10 @@ async fn judged(world: &World, level: &str, holds: impl Fn(&Value) -> bool) -> V
 async fn halved_thresholds_decide_500_requests_in_flight() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("scaling.yaml");
-    put(&path, &thresholds(0.8, 6.0));
+    // A queue line far above the 500, which count as waiting from the moment they are sent.
+    put(&path, &thresholds(0.8, 100_000.0));
     let world = World::start(Plan { scaling_config: Some(path.clone()), ..Plan::default() }).await;
-    world.pin(&[(0, 0.6), (0, 0.3), (4, 0.1)]).await;
+    world.pin(&[(0, 0.6), (0, 0.1), (0, 0.7)]).await;
     let at = world.gateway.listeners()[0].1;
 
     let body = br#"{"model":"sim-model","prompt":"straight down","max_tokens":1}"#;
@@ -64,7 +65,7 @@ async fn halved_thresholds_decide_500_requests_in_flight() {
         other => Err(other.to_string()),
     })
     .await;
-    put(&path, &thresholds(0.4, 3.0));
+    put(&path, &thresholds(0.4, 50_000.0));
     let page = judged(&world, "the new line", |page| page["generation"] == 2).await;
     assert_eq!(page["thresholds"]["kvCacheUtilThreshold"]["value"], 0.4, "{page}");
     assert_eq!(page["thresholds"]["queueDepthThreshold"]["source"], "scaling-default", "{page}");
