@@ -22,6 +22,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::config::scaling_file::ScalingLoads;
 use crate::discovery::file::Reloads;
 use crate::endpoint::Load;
 use crate::flow_control::FlowControl;
@@ -57,6 +58,8 @@ pub struct Admin {
     pub reloads: Arc<Reloads>,
     /// What became of the manifests.
     pub manifests: Arc<Loads>,
+    /// What became of the scaling configuration.
+    pub scaling: Arc<ScalingLoads>,
     /// Whether `/debug` answers other hosts.
     pub debug_remote: bool,
 }
@@ -127,6 +130,9 @@ impl Admin {
             }),
             "/debug/policy" => {
                 let mut page = debug::policy(&self.policy.load());
+                let scaling = self.scaling.now();
+                page["conflicts"] = scaling.conflicts.clone().into();
+                page["lastReload"] = debug::last_reload(&scaling);
                 page["manifests"] = debug::manifests(&self.manifests.now());
                 json(&page)
             }
@@ -151,6 +157,9 @@ impl Admin {
         self.metrics.mirror_discovery(loads.ok, loads.failed);
         let loads = self.manifests.now();
         self.metrics.mirror_manifests(loads.ok, loads.failed, loads.rejected);
+        let scaling = self.scaling.now();
+        self.metrics.mirror_scaling(scaling.ok, scaling.failed, scaling.rejected);
+        self.metrics.mirror_conflicts(scaling.conflicts.len());
         self.metrics.mirror_held(self.held.now());
         let waiting = self.flow.as_ref().map(FlowControl::held).unwrap_or_default();
         self.metrics.mirror_waiting(waiting.requests, waiting.bytes, waiting.oldest);

@@ -20,6 +20,8 @@ use tokio_rustls::TlsAcceptor;
 use tonic::service::Routes;
 
 use crate::admin::{self, Admin, health};
+use crate::config::LineSource;
+use crate::config::scaling_file::{ScalingFile, ScalingLoads};
 use crate::discovery::Discovery;
 use crate::discovery::file::{FileDiscovery, Reloads};
 use crate::discovery::static_list::StaticList;
@@ -67,6 +69,8 @@ pub struct Settings {
     pub source: Source,
     /// The first policy.
     pub policy: Policy,
+    /// Where the line comes from; the first policy has it already.
+    pub line: LineSource,
     /// Watched documents that change the policy; what they say at start is part of it already.
     pub manifests: Option<Manifests>,
     /// ext_proc and health.
@@ -193,13 +197,19 @@ impl App {
         spawn_discovery(&mut rest, discovery, sink, stopped_rest.clone());
 
         let manifests = Arc::new(Loads::default());
-        let feed = policy_feed::Feed { writer: policy_writer, policy: settings.policy };
-        spawn_policy_feed(
-            &mut rest,
-            feed,
-            (settings.manifests, Arc::clone(&manifests)),
-            stopped_rest.clone(),
-        );
+        let scaling = Arc::new(ScalingLoads::default());
+        let LineSource { layers, model, file } = settings.line;
+        let (file, version) = file.unzip();
+        policy_feed::begin(version.as_deref(), &layers, &model, &scaling);
+        let feed = policy_feed::Feed {
+            writer: policy_writer,
+            policy: settings.policy,
+            layers,
+            model,
+            loads: Arc::clone(&scaling),
+        };
+        let manifests_source = (settings.manifests, Arc::clone(&manifests));
+        spawn_policy_feed(&mut rest, feed, manifests_source, file, stopped_rest.clone());
 
         if let Some(renewal) = renewal {
             let renewal = renewal.run(Arc::clone(&metrics), stopped_rest.clone());
@@ -241,6 +251,7 @@ impl App {
             flow,
             reloads,
             manifests,
+            scaling,
             debug_remote: settings.debug_remote,
         };
         let pages = admin::serve(admin_listener, pages, stopped_rest);
@@ -362,19 +373,38 @@ fn spawn_policy_feed(
     rest: &mut JoinSet<Result<()>>,
     feed: policy_feed::Feed,
     (manifests, loads): (Option<Manifests>, Arc<Loads>),
-    mut stop: watch::Receiver<bool>,
+    file: Option<ScalingFile>,
+    stop: watch::Receiver<bool>,
 ) {
-    let Some(manifests) = manifests else { return };
-    let (sink, changes) = mpsc::channel(1);
-    rest.spawn(async move {
-        tokio::select! {
-            () = manifests.follow(sink, loads) => {}
-            _ = stop.wait_for(|stop| *stop) => {}
-        }
-        Ok(())
-    });
+    if manifests.is_none() && file.is_none() {
+        return;
+    }
+    let (documents_sink, documents) = mpsc::channel(1);
+    let (scaling_sink, scaling) = mpsc::channel(1);
+    if let Some(manifests) = manifests {
+        spawn_until(rest, stop.clone(), manifests.follow(documents_sink, loads));
+    }
+    if let Some(file) = file {
+        spawn_until(rest, stop, file.follow(scaling_sink));
+    }
+    let changes = policy_feed::Changes { documents, scaling };
     rest.spawn(async move {
         feed.run(changes).await;
+        Ok(())
+    });
+}
+
+/// Runs `part` until it ends or `stop` turns true.
+fn spawn_until(
+    rest: &mut JoinSet<Result<()>>,
+    mut stop: watch::Receiver<bool>,
+    part: impl Future<Output = ()> + Send + 'static,
+) {
+    rest.spawn(async move {
+        tokio::select! {
+            () = part => {}
+            _ = stop.wait_for(|stop| *stop) => {}
+        }
         Ok(())
     });
 }

@@ -109,6 +109,9 @@ pub struct Metrics {
     reloads: IntCounterVec,
     manifest_loads: IntCounterVec,
     manifests_rejected: IntGauge,
+    scaling_loads: IntCounterVec,
+    scaling_rejected: IntGauge,
+    conflicts: IntGauge,
     saturation: Gauge,
     endpoints: IntGauge,
     /// One family per entry of [`ENDPOINT_GAUGES`].
@@ -210,6 +213,22 @@ impl Metrics {
                 "plumbline_manifests_rejected",
                 "Bad documents in the newest version of the manifests.",
             )?,
+            scaling_loads: IntCounterVec::new(
+                Opts::new(
+                    "plumbline_scaling_config_loads_total",
+                    "Versions of the scaling configuration, by result; one bad entry makes a \
+                     version failed.",
+                ),
+                &["result"],
+            )?,
+            scaling_rejected: IntGauge::new(
+                "plumbline_scaling_config_rejected",
+                "Entries of the newest scaling configuration that are left out.",
+            )?,
+            conflicts: IntGauge::new(
+                "plumbline_threshold_conflicts",
+                "Thresholds for which two sources name different numbers.",
+            )?,
             saturation: Gauge::new(
                 "plumbline_pool_saturation",
                 "Mean endpoint score of the utilization detector; 1 is the line, an empty pool is 1.",
@@ -260,6 +279,7 @@ impl Metrics {
             self.certificates.with_label_values(&[result]);
             self.reloads.with_label_values(&[result]);
             self.manifest_loads.with_label_values(&[result]);
+            self.scaling_loads.with_label_values(&[result]);
         }
         register(Box::new(self.scrapes.clone()))?;
         register(Box::new(self.scrape_seconds.clone()))?;
@@ -267,6 +287,9 @@ impl Metrics {
         register(Box::new(self.reloads.clone()))?;
         register(Box::new(self.manifest_loads.clone()))?;
         register(Box::new(self.manifests_rejected.clone()))?;
+        register(Box::new(self.scaling_loads.clone()))?;
+        register(Box::new(self.scaling_rejected.clone()))?;
+        register(Box::new(self.conflicts.clone()))?;
         register(Box::new(self.saturation.clone()))?;
         register(Box::new(self.endpoints.clone()))?;
         for family in &self.endpoint {
@@ -322,6 +345,18 @@ impl Metrics {
     pub fn mirror_manifests(&self, ok: u64, failed: u64, rejected: usize) {
         raise(&self.manifest_loads, ok, failed);
         self.manifests_rejected.set(i64::try_from(rejected).unwrap_or(i64::MAX));
+    }
+
+    /// Brings the counters of the scaling configuration up to these totals, and the gauge to this
+    /// number.
+    pub fn mirror_scaling(&self, ok: u64, failed: u64, rejected: usize) {
+        raise(&self.scaling_loads, ok, failed);
+        self.scaling_rejected.set(i64::try_from(rejected).unwrap_or(i64::MAX));
+    }
+
+    /// Sets the gauge of thresholds with two sources.
+    pub fn mirror_conflicts(&self, conflicts: usize) {
+        self.conflicts.set(i64::try_from(conflicts).unwrap_or(i64::MAX));
     }
 
     /// Sets the gauge of held request bodies to this sum of bytes.

@@ -26,6 +26,12 @@ fn endpoints_document() {
     each("endpoints_document", replay::endpoints_document);
 }
 
+/// Mutant: an `unwrap` on the place of a key.
+#[test]
+fn scaling_config() {
+    each("scaling_config", replay::scaling_config);
+}
+
 /// Mutant: an `unwrap` on a mapping's entry.
 #[test]
 fn engines_document() {

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use plumbline::app::{Security, Settings, Source};
-use plumbline::config::{self, Params};
+use plumbline::config::{self, LineSource, Params};
 use plumbline::discovery::static_list::StaticList;
 use plumbline::envoy::{self, Modes};
 use plumbline::ext_proc::Options;
@@ -87,6 +87,8 @@ pub struct Plan {
     pub waiting_room: Option<Limits>,
     /// A file of Kubernetes documents.
     pub manifests: Option<PathBuf>,
+    /// The file of the scaling configuration.
+    pub scaling_config: Option<PathBuf>,
 }
 
 impl Default for Plan {
@@ -104,6 +106,7 @@ impl Default for Plan {
             max_held: 1 << 30,
             waiting_room: None,
             manifests: None,
+            scaling_config: None,
         }
     }
 }
@@ -121,11 +124,10 @@ impl Plan {
             "" => StaticList::default(),
             some => StaticList::parse(some).expect("endpoints"),
         };
-        let mut policy = config::policy(
-            &Params::parse(&self.params()).expect("params"),
-            plumbline::routing::Profile::default(),
-        )
-        .expect("policy");
+        let params = Params::parse(&self.params()).expect("params");
+        let line =
+            LineSource::open(params, config::Model::default(), self.scaling_config.as_deref());
+        let mut policy = line.policy(plumbline::routing::Profile::default()).0;
         let manifests = self.manifests.as_ref().map(|path| {
             let (manifests, findings) = Manifests::open(path, None).expect("readable manifests");
             assert!(findings.errors.is_empty(), "{findings:?}");
@@ -139,6 +141,7 @@ impl Plan {
             source: Source::Static(list),
             manifests,
             policy,
+            line,
             grpc: any,
             grpc_health: any,
             admin: any,
@@ -158,7 +161,9 @@ impl Plan {
     /// The same as flags of the real binary.
     pub fn flags(&self, endpoints: &str) -> Vec<String> {
         let secure = self.security != Security::Plaintext;
-        vec![
+        let scaling = self.scaling_config.iter();
+        let scaling = scaling.map(|path| format!("--scaling-config={}", path.display()));
+        let flags = vec![
             format!("--endpoints={endpoints}"),
             format!("--params={}", self.params()),
             format!("--secure-serving={secure}"),
@@ -166,7 +171,8 @@ impl Plan {
             "--drain-timeout=0s".to_owned(),
             // More data threads than the gateway has connections.
             "--cores=4".to_owned(),
-        ]
+        ];
+        flags.into_iter().chain(scaling).collect()
     }
 }
 

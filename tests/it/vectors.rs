@@ -11,6 +11,7 @@ mod request;
 mod response_usage;
 mod rewrite;
 mod routing;
+mod scaling_config;
 mod scrape_http;
 mod subset;
 

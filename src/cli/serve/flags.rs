@@ -4,13 +4,16 @@
 //! Booleans are Go's: `--flag`, `--flag=false`, never `--flag false`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
 
 use crate::cli::{boolean, duration};
+use crate::config::{LineSource, Model, Params};
 use crate::ext_proc::server::Threads;
 use crate::flow::Limits;
+use crate::pool::PoolName;
 use crate::routing::Profile;
 use crate::telemetry::{self, LogFormat};
 use crate::units::parse_bytes;
@@ -23,6 +26,16 @@ pub(super) struct Deciding {
     /// metricsStalenessThreshold, headroom.
     #[arg(long, value_name = "JSON", env = "PLUMBLINE_PARAMS")]
     pub(super) params: Option<String>,
+    /// Watched ConfigMap of scaling thresholds (wva-saturation-scaling-config), or its bare content:
+    /// the same numbers for routing and scaling.
+    #[arg(long, value_name = "FILE")]
+    pub(super) scaling_config: Option<PathBuf>,
+    /// The model of this process: its entry `{modelID}#{namespace}` of --scaling-config counts.
+    #[arg(long, value_name = "MODEL")]
+    pub(super) model_id: Option<String>,
+    /// Namespace of that model. Default: that of the pool.
+    #[arg(long, value_name = "NAMESPACE")]
+    pub(super) namespace: Option<String>,
     /// Time between two scrapes of one endpoint; at least 50ms.
     #[arg(long, value_name = "DURATION", default_value = "50ms", value_parser = duration)]
     pub(super) refresh_metrics_interval: Duration,
@@ -99,6 +112,20 @@ impl Deciding {
             );
         }
         Some(limits)
+    }
+}
+
+impl Deciding {
+    /// Whose line routing takes.
+    pub(super) fn model(&self, pool: &PoolName) -> Model {
+        let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        let namespace = given(&self.namespace).unwrap_or_else(|| pool.namespace.clone());
+        Model { id: given(&self.model_id), namespace }
+    }
+
+    /// The layers of the line; reads the scaling configuration once.
+    pub(super) fn line(&self, params: Params, pool: &PoolName) -> LineSource {
+        LineSource::open(params, self.model(pool), self.scaling_config.as_deref())
     }
 }
 
