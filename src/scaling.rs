@@ -5,9 +5,18 @@
 //! unit of the analyzer that states them (KV tokens for `saturation`, tokens per second for
 //! `throughput`).
 
+pub mod allotment;
 pub mod analyzer;
+pub mod cost_aware;
+pub mod enforcer;
 pub mod engine_args;
+pub mod greedy;
+pub mod guards;
 pub mod input;
 pub mod learned;
+pub mod limiter;
 pub mod plan;
 pub mod post_step;
+pub mod rules;
+pub mod settle;
+pub mod v1_targets;

@@ -100,6 +100,10 @@ pub struct Published {
     pub target: u32,
     /// When the target last changed to this number.
     pub since_millis: u64,
+    /// Replicas that were starting at the last plan.
+    pub pending: u32,
+    /// When that number last rose; it counts while `pending` is above 0.
+    pub pending_since_millis: u64,
 }
 
 /// Clocks of one model's moves; `None`: never.
