@@ -11,3 +11,7 @@ pub mod input;
 pub mod learned;
 pub mod plan;
 pub mod post_step;
+pub mod registry;
+pub mod spare;
+pub mod throughput;
+pub mod tokens;

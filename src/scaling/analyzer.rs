@@ -72,6 +72,13 @@ pub struct AnalyzerResult {
     pub steps: Vec<Step>,
 }
 
+impl AnalyzerResult {
+    /// Whether any variant has a known capacity; without one nothing follows from the demand.
+    pub fn has_capacity(&self) -> bool {
+        self.variant_capacities.iter().any(|variant| variant.per_replica_capacity > 0.0)
+    }
+}
+
 /// Supply and demand of one variant.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

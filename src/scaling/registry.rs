@@ -1,0 +1,112 @@
+//! Which analyzers there are, and in which order they run.
+//!
+//! Decides that a name is taken once, that the set is closed before the first run, and what a
+//! configuration names that does not exist. `saturation` is in from the start: it runs first and alone
+//! decides. Runs nothing itself; [`run`] is one isolated call for whoever does.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::analyzer::{Analyzer, AnalyzerInput, AnalyzerResult, Memory, SATURATION};
+use super::throughput::Throughput;
+
+/// Longest time that the loop grants an analyzer besides `saturation` before it counts as overdue.
+pub const BUDGET: Duration = Duration::from_millis(100);
+
+/// Why an analyzer was not registered.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RegisterError {
+    /// The name is taken.
+    #[error("analyzer {0:?} is already registered")]
+    Duplicate(String),
+    /// The loop has started, and a plan must not change its analyzers between two runs.
+    #[error("analyzer {0:?} comes too late: the scaling loop has started")]
+    Late(String),
+}
+
+/// The analyzers besides `saturation`, in the order in which they were registered.
+#[derive(Clone, Default)]
+pub struct Registry {
+    analyzers: Vec<Arc<dyn Analyzer>>,
+    started: bool,
+}
+
+impl std::fmt::Debug for Registry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Registry").field("names", &self.names()).finish_non_exhaustive()
+    }
+}
+
+impl Registry {
+    /// `saturation` alone.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What the program itself brings: `saturation`, then `throughput`.
+    pub fn built_in() -> Self {
+        Self { analyzers: vec![Arc::new(Throughput)], started: false }
+    }
+
+    /// Adds an analyzer behind those that are in.
+    ///
+    /// # Errors
+    /// [`RegisterError`] where the name is taken or the loop has started; nothing changes then.
+    pub fn register(&mut self, analyzer: Arc<dyn Analyzer>) -> Result<(), RegisterError> {
+        let name = analyzer.name().to_owned();
+        if self.started {
+            return Err(RegisterError::Late(name));
+        }
+        if self.names().contains(&name.as_str()) {
+            return Err(RegisterError::Duplicate(name));
+        }
+        self.analyzers.push(analyzer);
+        Ok(())
+    }
+
+    /// Closes the set; the loop calls it before its first run.
+    pub fn start(&mut self) {
+        self.started = true;
+    }
+
+    /// All names in order of processing.
+    pub fn names(&self) -> Vec<&str> {
+        std::iter::once(SATURATION).chain(self.analyzers.iter().map(|a| a.name())).collect()
+    }
+
+    /// The analyzers besides `saturation`, in order of processing.
+    pub fn others(&self) -> &[Arc<dyn Analyzer>] {
+        &self.analyzers
+    }
+
+    /// The configured names that nobody registered, in their order: each deserves a warning.
+    pub fn unknown<'n>(&self, configured: impl IntoIterator<Item = &'n str>) -> Vec<&'n str> {
+        let known = self.names();
+        configured.into_iter().filter(|name| !known.contains(name)).collect()
+    }
+}
+
+/// One call, in which an error or a panic costs this result and nothing else. On either, the memory
+/// is as it was: half of a run is worth nothing.
+///
+/// # Errors
+/// The analyzer's own text, or that it panicked and with what.
+pub fn run(
+    analyzer: &dyn Analyzer,
+    input: &AnalyzerInput<'_>,
+    memory: &mut Memory,
+) -> Result<AnalyzerResult, String> {
+    let mut after = memory.clone();
+    let outcome = catch_unwind(AssertUnwindSafe(|| analyzer.analyze(input, &mut after)));
+    let result = match outcome {
+        Ok(result) => result?,
+        Err(panic) => {
+            let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+            let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+            return Err(format!("panicked: {}", text.unwrap_or_else(|| "no text".to_owned())));
+        }
+    };
+    *memory = after;
+    Ok(result)
+}
