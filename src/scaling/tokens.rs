@@ -9,6 +9,9 @@ mod bounds;
 mod records;
 mod workload;
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 
 use super::analyzer::{
