@@ -110,3 +110,83 @@ pub fn run(
     *memory = after;
     Ok(result)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::input::ModelInput;
+    use super::*;
+    use crate::thresholds::Thresholds;
+
+    /// Counts its runs in its memory, and ends each as its name says.
+    struct Probe(&'static str);
+
+    impl Analyzer for Probe {
+        fn name(&self) -> &str {
+            self.0
+        }
+
+        fn analyze(
+            &self,
+            _: &AnalyzerInput<'_>,
+            memory: &mut Memory,
+        ) -> Result<AnalyzerResult, String> {
+            *memory = Memory::from(memory.as_u64().unwrap_or(0) + 1);
+            match self.0 {
+                "fails" => Err("no data".to_owned()),
+                "panics" => std::panic::panic_any("half way".to_owned()),
+                _ => Ok(AnalyzerResult::default()),
+            }
+        }
+    }
+
+    /// Mutants: a name taken twice; `saturation` given away; the order of names for that of coming.
+    #[test]
+    fn a_name_is_taken_once_and_order_is_that_of_coming() {
+        let mut registry = Registry::new();
+        for name in ["slo", "cost"] {
+            registry.register(Arc::new(Probe(name))).unwrap();
+        }
+        for name in ["slo", SATURATION] {
+            let refused = registry.register(Arc::new(Probe(name)));
+            assert_eq!(refused, Err(RegisterError::Duplicate(name.to_owned())));
+        }
+        assert_eq!(registry.names(), [SATURATION, "slo", "cost"]);
+        assert_eq!(registry.others().len(), 2);
+        assert_eq!(Registry::built_in().names(), [SATURATION, "throughput"]);
+    }
+
+    /// Mutant: the set left open.
+    #[test]
+    fn nobody_joins_a_running_loop() {
+        let mut registry = Registry::new();
+        registry.start();
+        let late = registry.register(Arc::new(Probe("slo")));
+        assert_eq!(late, Err(RegisterError::Late("slo".to_owned())));
+        assert!(late.unwrap_err().to_string().contains("has started"));
+        assert_eq!(registry.names(), [SATURATION]);
+    }
+
+    /// Mutant: `saturation` unknown.
+    #[test]
+    fn configured_names_that_nobody_has_are_reported() {
+        let names = [SATURATION, "throughput", "slo", "queue_model"];
+        assert_eq!(Registry::built_in().unknown(names), ["slo", "queue_model"]);
+    }
+
+    /// Mutants: the panic let through; the memory of half a run kept.
+    #[test]
+    fn a_faulty_analyzer_costs_its_result_alone() {
+        let (model, line) = (ModelInput::default(), Thresholds::default());
+        let input =
+            AnalyzerInput { model: &model, line: &line, freshness_seconds: 30.0, now_millis: 0 };
+        let mut memory = Memory::Null;
+        for _ in 0..2 {
+            assert!(run(&Probe("works"), &input, &mut memory).is_ok());
+        }
+        let failed = run(&Probe("fails"), &input, &mut memory);
+        assert_eq!(failed, Err("no data".to_owned()));
+        let panicked = run(&Probe("panics"), &input, &mut memory);
+        assert_eq!(panicked, Err("panicked: half way".to_owned()));
+        assert_eq!(memory, 2);
+    }
+}

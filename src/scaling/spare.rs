@@ -5,6 +5,9 @@
 //! queue is requests. A reading that is missing, stale or no number is unknown: it takes no part in a
 //! mean, it never makes removal safe, and it does not hide what the other readings say.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 
 use super::input::{ModelInput, Reading, Replica, Role};

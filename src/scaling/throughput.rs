@@ -5,6 +5,9 @@
 //! nothing. Times between tokens (ITL) are seconds, KV use is a fraction, rates are requests per
 //! second, supply and demand are tokens per second.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
