@@ -15,3 +15,4 @@ pub mod registry;
 pub mod spare;
 pub mod throughput;
 pub mod tokens;
+pub mod window;

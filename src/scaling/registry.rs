@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::analyzer::{Analyzer, AnalyzerInput, AnalyzerResult, Memory, SATURATION};
+use super::learned::Learned;
+use super::plan::Step;
 use super::throughput::Throughput;
 
 /// Longest time that the loop grants an analyzer besides `saturation` before it counts as overdue.
@@ -111,6 +113,26 @@ pub fn run(
     Ok(result)
 }
 
+/// Runs every analyzer besides `saturation` on one model, in order, on the spot: for who plans from a
+/// document. A loop runs them beside itself instead.
+pub fn run_others(
+    registry: &Registry,
+    input: &AnalyzerInput<'_>,
+    learned: &mut Learned,
+) -> (Vec<AnalyzerResult>, Vec<Step>) {
+    let (mut results, mut steps) = (Vec::new(), Vec::new());
+    let model = input.model.key();
+    for analyzer in registry.others() {
+        let name = analyzer.name();
+        let memories = learned.analyzers.entry(name.to_owned()).or_default();
+        match run(analyzer.as_ref(), input, memories.entry(model.clone()).or_default()) {
+            Ok(result) => results.push(result),
+            Err(why) => steps.push(Step::new("analyzer", format!("{name}: no result, {why}"), [])),
+        }
+    }
+    (results, steps)
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::input::ModelInput;
@@ -188,5 +210,30 @@ mod tests {
         let panicked = run(&Probe("panics"), &input, &mut memory);
         assert_eq!(panicked, Err("panicked: half way".to_owned()));
         assert_eq!(memory, 2);
+    }
+
+    /// Mutants: the first fault ends the row; one memory for all models.
+    #[test]
+    fn others_run_in_order_and_each_remembers_each_model() {
+        let mut registry = Registry::new();
+        for name in ["works", "panics", "fails", "also"] {
+            registry.register(Arc::new(Probe(name))).unwrap();
+        }
+        let line = Thresholds::default();
+        let mut learned = Learned::default();
+        for name in ["a", "b", "a"] {
+            let model = ModelInput { model_id: name.to_owned(), ..ModelInput::default() };
+            let input = AnalyzerInput {
+                model: &model,
+                line: &line,
+                freshness_seconds: 30.0,
+                now_millis: 0,
+            };
+            let (results, steps) = run_others(&registry, &input, &mut learned);
+            assert_eq!((results.len(), steps.len()), (2, 2));
+            assert_eq!(steps[0].text, "panics: no result, panicked: half way");
+        }
+        let runs = |name: &str| learned.analyzers["also"][name].as_u64();
+        assert_eq!((runs("/a"), runs("/b")), (Some(2), Some(1)));
     }
 }
