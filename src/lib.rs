@@ -37,6 +37,7 @@ pub mod yaml;
 
 // Adapters out.
 pub mod admin;
+pub mod autoscaler;
 pub mod ext_proc;
 pub mod telemetry;
 

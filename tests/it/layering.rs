@@ -64,6 +64,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "units",
         ],
     ),
+    ("autoscaler", &["scaling", "thresholds"]),
     // Surroundings: they stand beside the product and know little of it.
     ("sim", &["units"]),
     ("envoy", &[]),
