@@ -15,6 +15,7 @@ pub mod endpoint;
 pub mod pool;
 pub mod request;
 pub mod response;
+pub mod scaling_entry;
 pub mod thresholds;
 pub mod units;
 

@@ -12,7 +12,7 @@ use super::plan::Step;
 use crate::thresholds::Thresholds;
 
 /// Name of the analyzer that always runs and alone decides.
-pub const SATURATION: &str = "saturation";
+pub use crate::scaling_entry::SATURATION;
 
 /// What every analyzer reads of one model.
 #[derive(Debug, Clone, Copy)]
