@@ -153,7 +153,7 @@ fn human(text: &str) -> Option<u64> {
     let number: f64 = text[..text.len() - 1].parse().ok()?;
     let whole = number * base.powi(power);
     // Above 2^53 a count of tokens is a slip of the pen, and no longer exact.
-    (whole >= 0.0 && whole <= 9.0e15).then_some(whole as u64)
+    (0.0..=9.0e15).contains(&whole).then_some(whole as u64)
 }
 
 /// The words of a command line; a script is split as a shell does, a plain argument stays whole.
