@@ -12,11 +12,13 @@ use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use bytes::{Buf as _, BufMut as _, Bytes};
 use envoy_types::pb::envoy::service::ext_proc::v3 as pb;
-use pb::external_processor_client::ExternalProcessorClient;
 use pb::external_processor_server::{ExternalProcessor, ExternalProcessorServer};
+use prost::Message as _;
 use tokio::time::Instant;
 use tokio_stream::StreamExt as _;
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::transport::{Channel, Server};
 use tonic::{Request, Response, Status, Streaming};
 
@@ -118,20 +120,24 @@ impl Subject {
         Self { process, address }
     }
 
-    /// User and system time so far, in microseconds.
+    /// Time on a core so far, in microseconds. The kernel counts it in nanoseconds here; the ticks of
+    /// `/proc/PID/stat` misjudge a server that sleeps between short bursts.
     fn cpu_micros(&self) -> f64 {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id())).unwrap();
-        // Fields 14 and 15, counted from the one after the parenthesised name; 100 ticks a second.
-        let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
-        (fields[11].parse::<f64>().unwrap() + fields[12].parse::<f64>().unwrap()) * 10_000.0
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.process.id())).unwrap();
+        let nanos = tasks.map(|task| {
+            let path = task.unwrap().path().join("schedstat");
+            let line = std::fs::read_to_string(path).unwrap_or_default();
+            line.split_whitespace().next().and_then(|n| n.parse::<f64>().ok()).unwrap_or(0.0)
+        });
+        nanos.sum::<f64>() / 1000.0
     }
 
-    async fn connect(&self) -> ExternalProcessorClient<Channel> {
+    async fn connect(&self) -> Channel {
         let endpoint = Channel::from_shared(format!("http://{}", self.address)).unwrap();
         let deadline = Instant::now() + Duration::from_secs(10);
         loop {
             match endpoint.connect().await {
-                Ok(channel) => return ExternalProcessorClient::new(channel),
+                Ok(channel) => return channel,
                 Err(error) => assert!(Instant::now() < deadline, "{error}"),
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -162,12 +168,7 @@ impl Drop for Subject {
 }
 
 /// The round-trip times of every request in `time`.
-async fn run(
-    client: &ExternalProcessorClient<Channel>,
-    at_a_time: usize,
-    bytes: usize,
-    time: Duration,
-) -> Vec<Duration> {
+async fn run(client: &Channel, at_a_time: usize, bytes: usize, time: Duration) -> Vec<Duration> {
     let start = Instant::now();
     let messages = messages(bytes);
     let mut tasks = tokio::task::JoinSet::new();
@@ -187,35 +188,67 @@ async fn run(
 }
 
 /// One request until the last piece of its body came back.
-async fn exchange(
-    client: &mut ExternalProcessorClient<Channel>,
-    messages: Vec<pb::ProcessingRequest>,
-) {
-    use pb::processing_response::Response as Out;
+async fn exchange(client: &mut Channel, messages: Vec<Bytes>) {
     // Open until the answer is complete and gone with it: the client library then resets the stream, as
     // Envoy does. A request stream that never ended would leave every stream open.
     let (_open, until_dropped) = tokio::sync::oneshot::channel::<()>();
     let end = futures_util::stream::once(until_dropped).filter_map(|_| None);
     let stream = tokio_stream::iter(messages).chain(end);
-    let mut answers = client.process(stream).await.unwrap().into_inner();
+    let mut grpc = tonic::client::Grpc::new(client.clone());
+    grpc.ready().await.unwrap();
+    let path = http::uri::PathAndQuery::from_static(
+        "/envoy.service.ext_proc.v3.ExternalProcessor/Process",
+    );
+    let answers = grpc.streaming(Request::new(stream), path, Raw).await.unwrap();
+    let mut answers = answers.into_inner();
     loop {
-        let answer = answers.next().await.unwrap().unwrap();
-        let Some(Out::RequestBody(body)) = answer.response else {
-            assert!(matches!(answer.response, Some(Out::RequestHeaders(_))), "{answer:?}");
-            continue;
-        };
-        let mutation = body.response.and_then(|r| r.body_mutation).and_then(|m| m.mutation);
-        let Some(pb::body_mutation::Mutation::StreamedResponse(piece)) = mutation else {
-            panic!("a body that is no piece");
-        };
-        if piece.end_of_stream {
+        let answer = answers.next().await.expect("an answer before the end").unwrap();
+        // Field 2 of the innermost message, which stands last: `end_of_stream: true`.
+        if answer.ends_with(&[0x10, 1]) {
             return;
         }
     }
 }
 
+/// Messages as they are: the client's own work must not be what is measured.
+struct Raw;
+
+impl Codec for Raw {
+    type Encode = Bytes;
+    type Decode = Bytes;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        Self
+    }
+
+    fn decoder(&mut self) -> Self {
+        Self
+    }
+}
+
+impl Encoder for Raw {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn encode(&mut self, item: Bytes, into: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        into.put(item);
+        Ok(())
+    }
+}
+
+impl Decoder for Raw {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        Ok(Some(from.copy_to_bytes(from.remaining())))
+    }
+}
+
 /// Headers and a chat request of `bytes` bytes, cut as a gateway cuts it.
-fn messages(bytes: usize) -> Vec<pb::ProcessingRequest> {
+fn messages(bytes: usize) -> Vec<Bytes> {
     let head = r#"{"model":"m","messages":[{"role":"user","content":""#;
     let tail = r#""}],"max_tokens":128}"#;
     let text = "The quick brown fox jumps over the lazy dog. ".repeat(bytes / 45 + 1);
@@ -229,7 +262,8 @@ fn messages(bytes: usize) -> Vec<pb::ProcessingRequest> {
             ..Default::default()
         }))
     });
-    std::iter::once(headers()).chain(body).collect()
+    let messages = std::iter::once(headers()).chain(body);
+    messages.map(|message| message.encode_to_vec().into()).collect()
 }
 
 fn message(request: pb::processing_request::Request) -> pb::ProcessingRequest {

@@ -3,7 +3,9 @@
 //! Decides which endpoint by asking `routing` with one policy, one membership and one reading of the
 //! loads; the protocol is the session's, the proto types are `wire`'s, connections are `server`'s.
 
+mod grpc;
 mod head;
+mod message;
 pub mod rejection;
 mod request_side;
 pub mod server;
@@ -16,14 +18,9 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use envoy_types::pb::envoy::service::ext_proc::v3::ProcessingRequest;
-use envoy_types::pb::envoy::service::ext_proc::v3::external_processor_server::{
-    ExternalProcessor, ExternalProcessorServer,
-};
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng};
 use tokio::time::Instant;
-use tonic::{Request, Response, Status, Streaming};
 
 use crate::endpoint::Load;
 use crate::policy::{Policy, PolicyReader};
@@ -33,10 +30,10 @@ use crate::routing::subset::Subset;
 use crate::routing::{self, Refusal, Scratch};
 use crate::store::{HeldBytes, InFlight, Store};
 use crate::telemetry::metrics::Metrics;
+pub use grpc::ExternalProcessor;
 use rejection::Rejection;
 use request_side::RequestSide;
 use session::Session;
-use stream::ProcessStream;
 
 /// Name under which gateways check the health of this service.
 pub const SERVICE_NAME: &str = "envoy.service.ext_proc.v3.ExternalProcessor";
@@ -106,16 +103,11 @@ pub(crate) struct Pick {
 
 impl Picking {
     /// The gRPC service.
-    pub fn into_service(self) -> ExternalProcessorServer<Self> {
+    pub fn into_service(self) -> ExternalProcessor {
         let Options { max_message_in, max_message_out, .. } = self.options;
         // A BUFFERED body is one message; the frame around it needs some room of its own.
         let needed = self.max_body.max(MIN_MESSAGE).saturating_add(64 << 10);
-        let service = ExternalProcessorServer::new(self)
-            .max_decoding_message_size(max_message_in.unwrap_or(needed));
-        match max_message_out {
-            Some(limit) => service.max_encoding_message_size(limit),
-            None => service,
-        }
+        ExternalProcessor::new(self, max_message_in.unwrap_or(needed), max_message_out)
     }
 
     /// Reads what the complete request says and edits its model; see [`RequestSide::finish`].
@@ -171,16 +163,4 @@ fn new_request_id() -> String {
     let bits = bits & !(0xf << 76) & !(0x3 << 62) | (0x4 << 76) | (0x2 << 62);
     let hex = format!("{bits:032x}");
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
-}
-
-#[tonic::async_trait]
-impl ExternalProcessor for Picking {
-    type ProcessStream = ProcessStream;
-
-    async fn process(
-        &self,
-        request: Request<Streaming<ProcessingRequest>>,
-    ) -> Result<Response<ProcessStream>, Status> {
-        Ok(Response::new(ProcessStream::new(self.clone(), request.into_inner())))
-    }
 }

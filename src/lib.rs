@@ -15,6 +15,7 @@ pub mod endpoint;
 pub mod pool;
 pub mod request;
 pub mod response;
+pub mod scaling_entry;
 pub mod thresholds;
 pub mod units;
 
@@ -37,6 +38,7 @@ pub mod yaml;
 
 // Adapters out.
 pub mod admin;
+pub mod autoscaler;
 pub mod ext_proc;
 pub mod telemetry;
 

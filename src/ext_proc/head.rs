@@ -3,9 +3,7 @@
 //! Decides names, aliases and precedence: of a header and its old alias the new name counts even when
 //! empty; of several of one name the last. Values are bytes as the gateway sent them.
 
-use envoy_types::pb::envoy::config::core::v3::HeaderValue;
-use envoy_types::pb::envoy::service::ext_proc::v3::HttpHeaders;
-
+use super::message::{HeaderValue, HttpHeaders};
 use crate::request::{Api, Parsers, Paths};
 
 /// Headers that only a picker or a gateway may set, or that steer us and concern nobody behind us. A
@@ -93,31 +91,33 @@ pub(super) fn read(headers: HttpHeaders) -> Option<RequestHead> {
     let (mut objective, mut rewrite) = (Aliased::default(), Aliased::default());
     for header in headers.headers?.headers {
         let lower;
-        let key = if header.key.bytes().any(|b| b.is_ascii_uppercase()) {
+        // Every byte is looked at, without a branch: gateways send lower case.
+        let upper = header.key.iter().fold(false, |upper, b| upper | b.is_ascii_uppercase());
+        let key = if upper {
             lower = header.key.to_ascii_lowercase();
-            lower.as_str()
+            lower.as_slice()
         } else {
-            header.key.as_str()
+            &header.key[..]
         };
-        if key.starts_with("x-") {
-            let index = REMOVED.iter().position(|name| *name == key);
+        if key.starts_with(b"x-") {
+            let index = REMOVED.iter().position(|name| name.as_bytes() == key);
             head.forged.0 |= index.map_or(0, |index| 1 << index);
         }
         match key {
-            ":path" => head.paths[0] = Some(text(header)),
-            ":method" => head.upgrade |= bytes(&header) == b"CONNECT",
+            b":path" => head.paths[0] = Some(text(&header)),
+            b":method" => head.upgrade |= bytes(&header) == b"CONNECT",
             // An offer of HTTP/2 is no tunnel: the request goes on as it is, with its body.
-            "upgrade" => head.upgrade |= !bytes(&header).eq_ignore_ascii_case(b"h2c"),
-            "x-original-path" => head.paths[1] = Some(text(header)),
-            "x-forwarded-path" => head.paths[2] = Some(text(header)),
-            "content-type" => head.content_type = Some(text(header)),
-            "content-encoding" => head.content_encoding = Some(text(header)),
-            "x-request-id" => head.has_request_id = !bytes(&header).is_empty(),
-            "prefer" => head.if_available |= prefers_available(bytes(&header)),
-            "x-llm-d-inference-objective" => objective.new = Some(text(header)),
-            "x-gateway-inference-objective" => objective.old = Some(text(header)),
-            "x-llm-d-model-name-rewrite" => rewrite.new = Some(text(header)),
-            "x-gateway-model-name-rewrite" => rewrite.old = Some(text(header)),
+            b"upgrade" => head.upgrade |= !bytes(&header).eq_ignore_ascii_case(b"h2c"),
+            b"x-original-path" => head.paths[1] = Some(text(&header)),
+            b"x-forwarded-path" => head.paths[2] = Some(text(&header)),
+            b"content-type" => head.content_type = Some(text(&header)),
+            b"content-encoding" => head.content_encoding = Some(text(&header)),
+            b"x-request-id" => head.has_request_id = !bytes(&header).is_empty(),
+            b"prefer" => head.if_available |= prefers_available(bytes(&header)),
+            b"x-llm-d-inference-objective" => objective.new = Some(text(&header)),
+            b"x-gateway-inference-objective" => objective.old = Some(text(&header)),
+            b"x-llm-d-model-name-rewrite" => rewrite.new = Some(text(&header)),
+            b"x-gateway-model-name-rewrite" => rewrite.old = Some(text(&header)),
             _ => {}
         }
     }
@@ -139,11 +139,11 @@ pub(super) struct ResponseFacts {
 pub(super) fn read_response(headers: HttpHeaders) -> ResponseFacts {
     let mut facts = ResponseFacts::default();
     for header in headers.headers.map(|map| map.headers).unwrap_or_default() {
-        if header.key.eq_ignore_ascii_case("content-type") {
-            facts.content_type = Some(text(header));
-        } else if header.key.eq_ignore_ascii_case("content-encoding") {
-            facts.content_encoding = Some(text(header));
-        } else if header.key == ":status" {
+        if header.key.eq_ignore_ascii_case(b"content-type") {
+            facts.content_type = Some(text(&header));
+        } else if header.key.eq_ignore_ascii_case(b"content-encoding") {
+            facts.content_encoding = Some(text(&header));
+        } else if &header.key[..] == b":status" {
             let status = std::str::from_utf8(bytes(&header)).ok();
             facts.status = status.and_then(|status| status.parse().ok()).unwrap_or(0);
         }
@@ -156,13 +156,8 @@ pub(super) fn bytes(header: &HeaderValue) -> &[u8] {
     if header.raw_value.is_empty() { header.value.as_bytes() } else { &header.raw_value }
 }
 
-/// The value as text, moved out of the message.
-fn text(header: HeaderValue) -> String {
-    if header.raw_value.is_empty() {
-        return header.value;
-    }
-    String::from_utf8(header.raw_value)
-        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+fn text(header: &HeaderValue) -> String {
+    String::from_utf8_lossy(bytes(header)).into_owned()
 }
 
 /// Whether a `Prefer` list has the token, in any case, with or without parameters.
@@ -175,14 +170,13 @@ fn prefers_available(value: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use envoy_types::pb::envoy::config::core::v3::HeaderMap;
-
+    use super::super::message::HeaderMap;
     use super::*;
 
     fn head(pairs: &[(&str, &str)]) -> RequestHead {
         let headers = pairs.iter().map(|(key, value)| HeaderValue {
-            key: (*key).to_owned(),
-            raw_value: value.as_bytes().to_vec(),
+            key: key.as_bytes().to_vec().into(),
+            raw_value: value.as_bytes().to_vec().into(),
             ..Default::default()
         });
         let map = HeaderMap { headers: headers.collect() };
@@ -203,7 +197,7 @@ mod tests {
         assert_eq!(head(&empty).objective, None);
         let value_only = HeaderValue { key: "p".into(), value: "v".into(), ..Default::default() };
         assert_eq!(bytes(&value_only), b"v");
-        let both = HeaderValue { raw_value: b"r".to_vec(), ..value_only };
+        let both = HeaderValue { raw_value: "r".into(), ..value_only };
         assert_eq!(bytes(&both), b"r");
     }
 

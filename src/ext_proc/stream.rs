@@ -10,12 +10,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use envoy_types::pb::envoy::service::ext_proc::v3::{ProcessingRequest, ProcessingResponse};
 use futures_util::Stream;
 use tonic::{Code, Status, Streaming};
 
 use super::Picking;
 use super::head::ResponseFacts;
+use super::message::{ProcessingRequest, ProcessingResponse};
 use super::rejection::{self, Rejection};
 use super::request_side::RequestSide;
 use super::session::{Action, Chunk, Event, Reply, Session};
@@ -25,8 +25,8 @@ use crate::routing::subset::Subset;
 use crate::store::InFlight;
 
 /// The answers to one HTTP request; dropping it gives back what the request holds.
-pub struct ProcessStream {
-    picking: Picking,
+pub(super) struct ProcessStream {
+    picking: Arc<Picking>,
     inbound: Streaming<ProcessingRequest>,
     session: Session,
     mutations: Mutations,
@@ -53,7 +53,7 @@ struct Sent {
 }
 
 impl ProcessStream {
-    pub(super) fn new(picking: Picking, inbound: Streaming<ProcessingRequest>) -> Self {
+    pub(super) fn new(picking: Arc<Picking>, inbound: Streaming<ProcessingRequest>) -> Self {
         picking.metrics.streams.inc();
         let session = Session::new(picking.max_body);
         Self {

@@ -6,18 +6,18 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use envoy_types::pb::envoy::config::core::v3::header_value_option::HeaderAppendAction;
-use envoy_types::pb::envoy::config::core::v3::{HeaderValue, HeaderValueOption};
 use envoy_types::pb::envoy::extensions::filters::http::ext_proc::v3::processing_mode::BodySendMode;
-use envoy_types::pb::envoy::service::ext_proc::v3::{
-    BodyMutation, BodyResponse, CommonResponse, HeaderMutation, HeadersResponse, ImmediateResponse,
-    ProcessingRequest, ProcessingResponse, ProtocolConfiguration, StreamedBodyResponse,
-    TrailersResponse, body_mutation, processing_request, processing_response,
-};
-use envoy_types::pb::envoy::r#type::v3::HttpStatus;
-use envoy_types::pb::google::protobuf::{Struct, Value, value};
+use envoy_types::pb::envoy::service::ext_proc::v3::ProtocolConfiguration;
+use envoy_types::pb::google::protobuf::{Value, value};
 
 use super::head::{self, Forged, RequestHead, ResponseFacts};
+use super::message::{
+    self, BodyMutation, CommonResponse, Entry, HeaderMutation, HeaderValue, HeaderValueOption,
+    HttpBody, HttpStatus, HttpTrailers, ImmediateResponse, Kind, Mutation, PhaseResponse,
+    ProcessingRequest, ProcessingResponse, Struct,
+};
 use super::rejection::Rejection;
 use super::session::{BodyMode, BodyReply, Chunk, Edit, Event, Head, Modes, Reply};
 use crate::routing::subset::{Hint, HintItem};
@@ -60,30 +60,30 @@ pub(super) struct NoHeaderMap;
 
 /// Reads one message.
 pub(super) fn decode(message: ProcessingRequest) -> Result<Decoded, NoHeaderMap> {
-    use processing_request::Request;
+    use message::Incoming;
     let (mut head, mut response) = (None, None);
     let event = match message.request {
         None => None,
-        Some(Request::RequestHeaders(headers)) => {
+        Some(Incoming::RequestHeaders(headers)) => {
             let end = headers.end_of_stream;
             let read = head::read(headers).ok_or(NoHeaderMap)?;
             let event = Event::RequestHeaders(Head { end, upgrade: read.upgrade });
             head = Some(read);
             Some(event)
         }
-        Some(Request::RequestBody(body)) => {
+        Some(Incoming::RequestBody(body)) => {
             Some(Event::RequestBody(Chunk { bytes: body.body, end: body.end_of_stream }))
         }
-        Some(Request::RequestTrailers(_)) => Some(Event::RequestTrailers),
-        Some(Request::ResponseHeaders(headers)) => {
+        Some(Incoming::RequestTrailers(_)) => Some(Event::RequestTrailers),
+        Some(Incoming::ResponseHeaders(headers)) => {
             let end = headers.end_of_stream;
             response = Some(head::read_response(headers));
             Some(Event::ResponseHeaders { end })
         }
-        Some(Request::ResponseBody(body)) => {
+        Some(Incoming::ResponseBody(body)) => {
             Some(Event::ResponseBody(Chunk { bytes: body.body, end: body.end_of_stream }))
         }
-        Some(Request::ResponseTrailers(_)) => Some(Event::ResponseTrailers),
+        Some(Incoming::ResponseTrailers(_)) => Some(Event::ResponseTrailers),
     };
     let mut metadata = message.metadata_context.map(|m| m.filter_metadata).unwrap_or_default();
     let hint = metadata.get_mut(SUBSET.0).and_then(|inner| inner.fields.remove(SUBSET.1));
@@ -149,29 +149,27 @@ pub(super) struct Mutations {
 
 /// Writes one answer; the first answer to request headers takes the mutations.
 pub(super) fn encode(reply: Reply, mutations: &mut Mutations) -> ProcessingResponse {
-    use processing_response::Response;
+    use message::Outgoing;
     match reply {
         Reply::RequestHeaders(destination) => {
-            let dynamic_metadata = steering(destination.as_deref(), mutations);
+            let destination = destination.as_deref().map(owned);
+            let dynamic_metadata = steering(destination.as_ref(), mutations);
             let response = common(destination, std::mem::take(mutations));
-            let headers = HeadersResponse { response: Some(response) };
-            answer(Response::RequestHeaders(headers), dynamic_metadata)
+            let headers = PhaseResponse { response: Some(response) };
+            answer(Outgoing::RequestHeaders(headers), dynamic_metadata)
         }
         Reply::RequestBody(BodyReply { destination, body }) => {
-            let dynamic_metadata = steering(destination.as_deref(), mutations);
+            let destination = destination.as_deref().map(owned);
+            let dynamic_metadata = steering(destination.as_ref(), mutations);
             let plain = destination.is_none() && body.is_none();
             let response =
                 (!plain).then(|| whole_body(common(destination, Mutations::default()), body));
-            answer(Response::RequestBody(BodyResponse { response }), dynamic_metadata)
+            answer(Outgoing::RequestBody(PhaseResponse { response }), dynamic_metadata)
         }
-        Reply::RequestPiece(chunk) => answer(Response::RequestBody(piece(chunk)), None),
-        Reply::RequestTrailers => {
-            answer(Response::RequestTrailers(TrailersResponse::default()), None)
-        }
-        Reply::ResponseHeaders => {
-            answer(Response::ResponseHeaders(HeadersResponse::default()), None)
-        }
-        Reply::ResponsePiece(chunk) => answer(Response::ResponseBody(piece(chunk)), None),
+        Reply::RequestPiece(chunk) => answer(Outgoing::RequestBody(piece(chunk)), None),
+        Reply::RequestTrailers => answer(Outgoing::RequestTrailers(HttpTrailers {}), None),
+        Reply::ResponseHeaders => answer(Outgoing::ResponseHeaders(PhaseResponse::default()), None),
+        Reply::ResponsePiece(chunk) => answer(Outgoing::ResponseBody(piece(chunk)), None),
         Reply::ResponseBody(edit) => {
             let response = match edit {
                 Edit::Keep => None,
@@ -179,34 +177,31 @@ pub(super) fn encode(reply: Reply, mutations: &mut Mutations) -> ProcessingRespo
                 Edit::Part(body) => Some(replaced(CommonResponse::default(), body)),
                 Edit::Whole(body) => Some(whole_body(CommonResponse::default(), Some(body))),
             };
-            answer(Response::ResponseBody(BodyResponse { response }), None)
+            answer(Outgoing::ResponseBody(PhaseResponse { response }), None)
         }
-        Reply::ResponseTrailers => {
-            answer(Response::ResponseTrailers(TrailersResponse::default()), None)
-        }
-        Reply::Immediate(rejection) => {
-            answer(Response::ImmediateResponse(immediate(rejection)), None)
-        }
+        Reply::ResponseTrailers => answer(Outgoing::ResponseTrailers(HttpTrailers {}), None),
+        Reply::Immediate(rejection) => answer(Outgoing::Immediate(immediate(rejection)), None),
     }
 }
 
-fn answer(
-    response: processing_response::Response,
-    dynamic_metadata: Option<Struct>,
-) -> ProcessingResponse {
-    ProcessingResponse { response: Some(response), dynamic_metadata, ..Default::default() }
+fn owned(text: &str) -> Bytes {
+    Bytes::copy_from_slice(text.as_bytes())
 }
 
-fn common(destination: Option<Arc<str>>, mutations: Mutations) -> CommonResponse {
+fn answer(response: message::Outgoing, dynamic_metadata: Option<Struct>) -> ProcessingResponse {
+    ProcessingResponse { response: Some(response), dynamic_metadata }
+}
+
+fn common(destination: Option<Bytes>, mutations: Mutations) -> CommonResponse {
     // Until the destination is known a client's own must not be: a request with trailers and no body
     // is not shown again by a gateway that buffers.
     let removed =
         mutations.forged.names().filter(|name| destination.is_none() || *name != DESTINATION);
-    let remove_headers = removed.map(str::to_owned).collect();
+    let remove_headers = removed.map(|name| Bytes::from_static(name.as_bytes())).collect();
     let clear_route_cache = destination.is_some();
-    let destination = destination.iter().map(|value| set(DESTINATION, value.as_bytes()));
-    let request_id = mutations.request_id.iter().map(|id| set("x-request-id", id.as_bytes()));
-    let set_headers = destination.chain(request_id).collect();
+    let destination = destination.map(|value| set(DESTINATION, value));
+    let request_id = mutations.request_id.map(|id| set("x-request-id", id.into()));
+    let set_headers = destination.into_iter().chain(request_id).collect();
     CommonResponse {
         header_mutation: Some(HeaderMutation { set_headers, remove_headers }),
         // The route may depend on the destination header, as with ORIGINAL_DST clusters.
@@ -215,43 +210,39 @@ fn common(destination: Option<Arc<str>>, mutations: Mutations) -> CommonResponse
     }
 }
 
-fn set(key: &str, value: &[u8]) -> HeaderValueOption {
+fn set(key: &'static str, raw_value: Bytes) -> HeaderValueOption {
+    let key = Bytes::from_static(key.as_bytes());
     HeaderValueOption {
-        header: Some(HeaderValue {
-            key: key.to_owned(),
-            raw_value: value.to_vec(),
-            ..Default::default()
-        }),
+        header: Some(HeaderValue { key, raw_value, ..Default::default() }),
         append_action: HeaderAppendAction::OverwriteIfExistsOrAdd.into(),
-        ..Default::default()
     }
 }
 
 /// The metadata that goes with a destination.
-fn steering(destination: Option<&str>, mutations: &mut Mutations) -> Option<Struct> {
-    let destination = value::Kind::StringValue(destination?.to_owned());
-    let mut inner = structure([(DESTINATION.to_owned(), destination)]);
+fn steering(destination: Option<&Bytes>, mutations: &mut Mutations) -> Option<Struct> {
+    let key = |name: &'static str| Bytes::from_static(name.as_bytes());
+    let mut fields = vec![entry(key(DESTINATION), Kind::Text(destination?.clone()))];
     let scores = std::mem::take(&mut mutations.scores);
     if !scores.is_empty() {
         let scores = scores
             .into_iter()
-            .map(|(endpoint, total)| (endpoint.to_string(), value::Kind::NumberValue(total)));
-        let scores = value::Kind::StructValue(structure(scores));
-        inner.fields.insert(SCORES.to_owned(), Value { kind: Some(scores) });
+            .map(|(endpoint, total)| entry(owned(&endpoint), Kind::Number(total)))
+            .collect();
+        fields.push(entry(key(SCORES), Kind::Struct(Struct { fields: scores })));
     }
-    Some(structure([(METADATA_NAMESPACE.to_owned(), value::Kind::StructValue(inner))]))
+    let inner = Kind::Struct(Struct { fields });
+    Some(Struct { fields: vec![entry(key(METADATA_NAMESPACE), inner)] })
 }
 
-fn structure(entries: impl IntoIterator<Item = (String, value::Kind)>) -> Struct {
-    let entries = entries.into_iter().map(|(key, kind)| (key, Value { kind: Some(kind) }));
-    Struct { fields: entries.collect() }
+fn entry(key: Bytes, kind: Kind) -> Entry {
+    Entry { key, value: Some(message::Value { kind: Some(kind) }) }
 }
 
 /// Replaces a body that is not full duplex. Its length is stated in the same answer: Envoy answers 500
 /// for a BUFFERED body whose length and `content-length` disagree.
 fn whole_body(mut response: CommonResponse, body: Option<Vec<u8>>) -> CommonResponse {
     if let Some(body) = body {
-        let length = set("content-length", body.len().to_string().as_bytes());
+        let length = set("content-length", body.len().to_string().into());
         response.header_mutation.get_or_insert_default().set_headers.push(length);
         response = replaced(response, body);
     }
@@ -259,36 +250,27 @@ fn whole_body(mut response: CommonResponse, body: Option<Vec<u8>>) -> CommonResp
 }
 
 fn replaced(mut response: CommonResponse, body: Vec<u8>) -> CommonResponse {
-    let mutation = Some(body_mutation::Mutation::Body(body));
-    response.body_mutation = Some(BodyMutation { mutation });
+    response.body_mutation = Some(BodyMutation { mutation: Some(Mutation::Body(body)) });
     response
 }
 
-fn piece(chunk: Chunk) -> BodyResponse {
-    let streamed =
-        StreamedBodyResponse { body: chunk.bytes, end_of_stream: chunk.end, ..Default::default() };
-    BodyResponse {
-        response: Some(CommonResponse {
-            body_mutation: Some(BodyMutation {
-                mutation: Some(body_mutation::Mutation::StreamedResponse(streamed)),
-            }),
-            ..Default::default()
-        }),
-    }
+fn piece(chunk: Chunk) -> PhaseResponse {
+    let streamed = HttpBody { body: chunk.bytes, end_of_stream: chunk.end };
+    let body_mutation = Some(BodyMutation { mutation: Some(Mutation::StreamedResponse(streamed)) });
+    PhaseResponse { response: Some(CommonResponse { body_mutation, ..Default::default() }) }
 }
 
 fn immediate(rejection: Rejection) -> ImmediateResponse {
-    let reason = rejection.reason.map(|reason| set(DROPPED_REASON, reason.as_bytes()));
+    let reason = rejection.reason.map(|reason| set(DROPPED_REASON, reason.into()));
     // A client that backs off by this header comes back when a scrape or two have passed.
-    let retry = (rejection.status == 429).then(|| set("retry-after", b"1"));
+    let retry = (rejection.status == 429).then(|| set("retry-after", "1".into()));
     let set_headers: Vec<_> = reason.into_iter().chain(retry).collect();
     let headers = (!set_headers.is_empty())
         .then(|| HeaderMutation { set_headers, remove_headers: Vec::new() });
     ImmediateResponse {
         status: Some(HttpStatus { code: i32::from(rejection.status) }),
         headers,
-        body: rejection.body.into_bytes(),
-        grpc_status: None,
+        body: rejection.body,
         details: rejection.details.to_owned(),
     }
 }

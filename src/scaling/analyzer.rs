@@ -12,7 +12,7 @@ use super::plan::Step;
 use crate::thresholds::Thresholds;
 
 /// Name of the analyzer that always runs and alone decides.
-pub const SATURATION: &str = "saturation";
+pub use crate::scaling_entry::SATURATION;
 
 /// What every analyzer reads of one model.
 #[derive(Debug, Clone, Copy)]
@@ -70,6 +70,13 @@ pub struct AnalyzerResult {
     pub role_capacities: BTreeMap<Role, RoleCapacity>,
     /// How the numbers came about, where that is worth a line.
     pub steps: Vec<Step>,
+}
+
+impl AnalyzerResult {
+    /// Whether any variant has a known capacity; without one nothing follows from the demand.
+    pub fn has_capacity(&self) -> bool {
+        self.variant_capacities.iter().any(|variant| variant.per_replica_capacity > 0.0)
+    }
 }
 
 /// Supply and demand of one variant.

@@ -153,7 +153,7 @@ fn human(text: &str) -> Option<u64> {
     let number: f64 = text[..text.len() - 1].parse().ok()?;
     let whole = number * base.powi(power);
     // Above 2^53 a count of tokens is a slip of the pen, and no longer exact.
-    (whole >= 0.0 && whole <= 9.0e15).then_some(whole as u64)
+    (0.0..=9.0e15).contains(&whole).then_some(whole as u64)
 }
 
 /// The words of a command line; a script is split as a shell does, a plain argument stays whole.
@@ -199,4 +199,47 @@ fn split_script(text: &str) -> Vec<String> {
     }
     words.extend(word);
     words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &[&str]) -> EngineArgs {
+        EngineArgs::parse(line, &BTreeMap::new())
+    }
+
+    /// Mutants: 1000 for `K`; a negative or an endless number taken.
+    #[test]
+    fn lengths_read_as_vllm_reads_them() {
+        for (text, number) in [("8192", 8192), ("8k", 8000), ("8K", 8192), ("25.6k", 25_600)] {
+            assert_eq!(parse(&["--max-model-len", text]).max_model_len, number, "{text}");
+        }
+        for text in ["-1", "k", "1e400k", "8kk", "8x", ""] {
+            assert_eq!(parse(&["--max-model-len", text]).max_model_len, 0, "{text}");
+        }
+    }
+
+    /// Mutants: quotes kept; a plain argument with blanks split; a script without its shell.
+    #[test]
+    fn scripts_are_split_as_a_shell_does() {
+        let script = "exec vllm serve 'a b' \\\n --kv-cache-dtype \"fp8\"\n  --block-size 32";
+        for line in [&["/bin/bash", "-ec", script][..], &[script][..]] {
+            let args = parse(line);
+            assert_eq!((args.kv_cache_dtype.as_str(), args.block_size), ("fp8", 32));
+        }
+        let json = parse(&["--compilation-config", "{\"block-size\": 64}", "--max-num-seqs", "9"]);
+        assert_eq!((json.block_size, json.max_num_seqs), (16, 9));
+        let last = parse(&["--max-num-seqs"]);
+        assert_eq!(last, EngineArgs::default());
+    }
+
+    /// Mutant: a flag's value swallowed where it does not read.
+    #[test]
+    fn what_does_not_read_stays_at_the_default() {
+        let args = parse(&["--max-num-seqs", "--enforce-eager", "--gpu-memory-utilization", "inf"]);
+        assert_eq!(args, EngineArgs { enforce_eager: true, ..EngineArgs::default() });
+        let off = parse(&["--enforce-eager", "--no-enforce-eager", "--enforce_eager=False"]);
+        assert!(!off.enforce_eager);
+    }
 }

@@ -4,8 +4,11 @@
 //! known: finite, not negative and fresh. Does not know where the numbers come from. KV use and hit
 //! rates are fractions, queues are requests, ages are seconds, token counts are tokens.
 
+#[cfg(test)]
+mod tests;
+
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -43,6 +46,26 @@ impl Default for Input {
 }
 
 impl Input {
+    /// Every rule that the document breaks, each with the place and the rule; empty where a plan can be
+    /// made from it. Readings are not among them: one that is no number is unknown, not wrong.
+    pub fn problems(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        if !(self.freshness_seconds > 0.0 && self.freshness_seconds.is_finite()) {
+            found.push(format!("freshnessSeconds must be > 0, got {}", self.freshness_seconds));
+        }
+        let mut seen = BTreeSet::new();
+        for (n, model) in self.models.iter().enumerate() {
+            if model.model_id.is_empty() {
+                found.push(format!("models[{n}].modelID must not be empty"));
+            }
+            if !seen.insert(model.key()) {
+                found.push(format!("models[{n}]: {:?} stands twice", model.key()));
+            }
+            model.problems(&format!("models[{n}]"), &mut found);
+        }
+        found
+    }
+
     /// Puts every list in its one order, so that an input and any permutation of it are one value and
     /// sums run the same way: models by namespace and name, variants by name, replicas by variant,
     /// name and readings.
@@ -92,6 +115,39 @@ impl ModelInput {
     /// `namespace/modelID`, the key of what is learned about the model.
     pub fn key(&self) -> String {
         format!("{}/{}", self.namespace, self.model_id)
+    }
+
+    fn problems(&self, at: &str, found: &mut Vec<String>) {
+        let mut names = BTreeSet::new();
+        for (n, variant) in self.variants.iter().enumerate() {
+            let at = format!("{at}.variants[{n}]");
+            if variant.name.is_empty() {
+                found.push(format!("{at}.name must not be empty"));
+            }
+            if !names.insert(variant.name.as_str()) {
+                found.push(format!("{at}.name: {:?} stands twice", variant.name));
+            }
+            if !(variant.cost > 0.0 && variant.cost.is_finite()) {
+                found.push(format!("{at}.cost must be > 0, got {}", variant.cost));
+            }
+            if variant.gpus_per_replica == 0 {
+                found.push(format!("{at}.gpusPerReplica must be >= 1, got 0"));
+            }
+            let (min, max) = (variant.min_replicas, variant.max_replicas);
+            if max > 0 && min > max {
+                found.push(format!("{at}.minReplicas must be <= maxReplicas ({max}), got {min}"));
+            }
+        }
+        let mut pods = BTreeSet::new();
+        for (n, replica) in self.replicas.iter().enumerate() {
+            let at = format!("{at}.replicas[{n}]");
+            if !names.contains(replica.variant.as_str()) {
+                found.push(format!("{at}.variant: no variant is named {:?}", replica.variant));
+            }
+            if !pods.insert(replica.pod.as_str()) {
+                found.push(format!("{at}.pod: {:?} stands twice", replica.pod));
+            }
+        }
     }
 
     /// Puts variants and replicas in their one order; see [`Input::in_order`].

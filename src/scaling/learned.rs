@@ -56,6 +56,9 @@ pub enum LearnedFrom {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct CapacityRecord {
+    /// Model that the variant serves.
+    #[serde(rename = "modelID")]
+    pub model_id: String,
     /// GPU type.
     pub accelerator: String,
     /// GPUs of a replica.

@@ -10,22 +10,23 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("causes", &[]),
     ("endpoint", &["units"]),
     ("thresholds", &["units"]),
+    ("scaling_entry", &["thresholds"]),
     ("request", &["units"]),
     ("pool", &["endpoint", "units"]),
     ("response", &["units"]),
     // Core.
     ("saturation", &["endpoint", "pool", "thresholds", "units"]),
     ("routing", &["endpoint", "pool", "saturation", "thresholds", "units"]),
-    ("scaling", &["pool", "thresholds", "units"]),
+    ("scaling", &["pool", "scaling_entry", "thresholds", "units"]),
     // State.
-    ("policy", &["routing", "thresholds", "units"]),
+    ("policy", &["routing", "scaling_entry", "thresholds", "units"]),
     ("store", &["endpoint", "pool", "units"]),
     // Adapters in.
     ("lifecycle", &[]),
     ("watched_file", &["units"]),
     ("yaml", &[]),
     ("manifests", &["routing", "watched_file", "yaml"]),
-    ("config", &["endpoint", "policy", "routing", "thresholds", "units"]),
+    ("config", &["endpoint", "policy", "routing", "scaling_entry", "thresholds", "units", "yaml"]),
     ("discovery", &["causes", "endpoint", "units", "watched_file", "yaml"]),
     ("poller", &["causes", "endpoint", "lifecycle", "pool", "store", "telemetry", "units"]),
     // Adapters out.
@@ -64,6 +65,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "units",
         ],
     ),
+    ("autoscaler", &["scaling", "thresholds"]),
     // Surroundings: they stand beside the product and know little of it.
     ("sim", &["units"]),
     ("envoy", &[]),
@@ -114,6 +116,7 @@ const PURE: &[&str] = &[
     "units",
     "endpoint",
     "thresholds",
+    "scaling_entry",
     "pool",
     "request",
     "response",

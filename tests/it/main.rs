@@ -15,3 +15,4 @@ mod licences;
 mod process;
 mod sim;
 mod vectors;
+mod wva_analysis;
