@@ -49,8 +49,9 @@ fuzz: | setup ## fuzz each reader for FUZZ_SECONDS (60), then more property case
 	    -max_total_time=$${FUZZ_SECONDS:-60} || exit 1; done
 	PLUMBLINE_PROPERTY_CASES=5000 cargo test --locked --lib
 
-soak: $(ENVOY) ## 10,000 open streams, then every break scenario of the demo under load, SOAK (5m) each
+soak: $(ENVOY) ## 10,000 open streams, 10,000 reloads under load, then every break scenario of the demo under load, SOAK (5m) each
 	PLUMBLINE_OPEN_STREAMS=10000 cargo test --locked --test it thousands_of_streams
+	PLUMBLINE_RELOADS=10000 cargo test --locked --test it reloads_under_load
 	cargo build --locked --release
 	for fault in "" "--break kill-endpoint" "--break kill-plumbline" "--break saturate"; do \
 	  target/release/plumbline demo --duration $${SOAK:-5m} $$fault || exit 1; done

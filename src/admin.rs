@@ -22,8 +22,10 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::config::scaling_file::ScalingLoads;
 use crate::discovery::file::Reloads;
 use crate::endpoint::Load;
+use crate::flow_control::FlowControl;
 use crate::lifecycle::Lifecycle;
 use crate::manifests::Loads;
 use crate::policy::PolicyReader;
@@ -50,10 +52,14 @@ pub struct Admin {
     pub scrapes: Scrapes,
     /// The sum of all held request bodies.
     pub held: HeldBytes,
+    /// What waits for an endpoint; `None` where nothing may.
+    pub flow: Option<FlowControl>,
     /// What became of the endpoints file.
     pub reloads: Arc<Reloads>,
     /// What became of the manifests.
     pub manifests: Arc<Loads>,
+    /// What became of the scaling configuration.
+    pub scaling: Arc<ScalingLoads>,
     /// Whether `/debug` answers other hosts.
     pub debug_remote: bool,
 }
@@ -124,12 +130,16 @@ impl Admin {
             }),
             "/debug/policy" => {
                 let mut page = debug::policy(&self.policy.load());
+                let scaling = self.scaling.now();
+                page["conflicts"] = scaling.conflicts.clone().into();
+                page["lastReload"] = debug::last_reload(&scaling);
                 page["manifests"] = debug::manifests(&self.manifests.now());
                 json(&page)
             }
+            "/debug/flow" => json(&debug::flow(self.flow.as_ref())),
             _ => text(
                 StatusCode::NOT_FOUND,
-                "known are /metrics /livez /readyz /debug/pool /debug/policy\n",
+                "known are /metrics /livez /readyz /debug/pool /debug/policy /debug/flow\n",
             ),
         }
     }
@@ -147,7 +157,12 @@ impl Admin {
         self.metrics.mirror_discovery(loads.ok, loads.failed);
         let loads = self.manifests.now();
         self.metrics.mirror_manifests(loads.ok, loads.failed, loads.rejected);
+        let scaling = self.scaling.now();
+        self.metrics.mirror_scaling(scaling.ok, scaling.failed, scaling.rejected);
+        self.metrics.mirror_conflicts(scaling.conflicts.len());
         self.metrics.mirror_held(self.held.now());
+        let waiting = self.flow.as_ref().map(FlowControl::held).unwrap_or_default();
+        self.metrics.mirror_waiting(waiting.requests, waiting.bytes, waiting.oldest);
         match self.with_view(|view, _| self.metrics.page(view, &self.policy.load())) {
             Ok(page) => typed(StatusCode::OK, "text/plain; version=0.0.4", page),
             Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),

@@ -15,20 +15,24 @@ use anyhow::{Context as _, Result, anyhow};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, MissedTickBehavior};
 use tokio_rustls::TlsAcceptor;
 use tonic::service::Routes;
 
 use crate::admin::{self, Admin, health};
+use crate::config::LineSource;
+use crate::config::scaling_file::{ScalingFile, ScalingLoads};
 use crate::discovery::Discovery;
 use crate::discovery::file::{FileDiscovery, Reloads};
 use crate::discovery::static_list::StaticList;
 use crate::ext_proc::server::{self, Threads};
 use crate::ext_proc::{Options, Picking, tls};
+use crate::flow::Limits;
+use crate::flow_control::FlowControl;
 use crate::lifecycle::Lifecycle;
 use crate::manifests::{Loads, Manifests};
 use crate::policy::{Policy, PolicyWriter};
-use crate::poller::{Poller, Scrapes};
+use crate::poller::{Poller, Scrapes, Scraping};
 use crate::pool::PoolName;
 use crate::store::{HeldBytes, Store};
 use crate::telemetry::metrics::Metrics;
@@ -65,6 +69,8 @@ pub struct Settings {
     pub source: Source,
     /// The first policy.
     pub policy: Policy,
+    /// Where the line comes from; the first policy has it already.
+    pub line: LineSource,
     /// Watched documents that change the policy; what they say at start is part of it already.
     pub manifests: Option<Manifests>,
     /// ext_proc and health.
@@ -81,6 +87,8 @@ pub struct Settings {
     pub options: Options,
     /// The pool's name in a cluster.
     pub pool: PoolName,
+    /// How and as what endpoints are scraped.
+    pub scraping: Scraping,
     /// Time between two scrapes of one endpoint.
     pub scrape_interval: Duration,
     /// How long new requests are still taken after the drain began.
@@ -91,6 +99,8 @@ pub struct Settings {
     pub max_body: usize,
     /// Largest sum of held request bodies in bytes.
     pub max_held: usize,
+    /// How much may wait for an endpoint while there is none; `None` refuses it at once.
+    pub waiting_room: Option<Limits>,
     /// Whether `/debug` answers other hosts.
     pub debug_remote: bool,
 }
@@ -148,15 +158,36 @@ impl App {
         let (mut serving, mut rest) = (JoinSet::new(), JoinSet::new());
 
         let (sink, sets) = mpsc::channel(4);
-        let poller = Poller {
-            store: store.clone(),
-            metrics: Arc::clone(&metrics),
-            scrapes: scrapes.clone(),
-            engines: Arc::default(),
-            interval: settings.scrape_interval,
-        };
+        if let Some(token) = settings.scraping.access.token.clone() {
+            let mut stop = stopped_rest.clone();
+            rest.spawn(async move {
+                tokio::select! {
+                    () = token.follow() => {}
+                    _ = stop.wait_for(|stop| *stop) => {}
+                }
+                Ok(())
+            });
+        }
+        let poller = Poller::new(
+            store.clone(),
+            Arc::clone(&metrics),
+            scrapes.clone(),
+            settings.scraping,
+            settings.scrape_interval,
+        );
         let not_synced = lifecycle.latch(membership::NOT_SYNCED);
-        let members = membership::run(sets, writer, poller, lifecycle.clone(), Some(not_synced));
+        let (changed, changes) = watch::channel(());
+        let flow = settings.waiting_room.map(|limits| {
+            let (control, owner) = FlowControl::new(limits, store.clone());
+            let owner = owner.run(changes, lifecycle.clone(), stopped_rest.clone());
+            rest.spawn(async move {
+                owner.await;
+                Ok(())
+            });
+            control
+        });
+        let members =
+            membership::run(sets, (writer, changed), poller, lifecycle.clone(), Some(not_synced));
         rest.spawn(async move {
             members.await;
             Ok(())
@@ -166,13 +197,19 @@ impl App {
         spawn_discovery(&mut rest, discovery, sink, stopped_rest.clone());
 
         let manifests = Arc::new(Loads::default());
-        let feed = policy_feed::Feed { writer: policy_writer, policy: settings.policy };
-        spawn_policy_feed(
-            &mut rest,
-            feed,
-            (settings.manifests, Arc::clone(&manifests)),
-            stopped_rest.clone(),
-        );
+        let scaling = Arc::new(ScalingLoads::default());
+        let LineSource { layers, model, file } = settings.line;
+        let (file, version) = file.unzip();
+        policy_feed::begin(version.as_deref(), &layers, &model, &scaling);
+        let feed = policy_feed::Feed {
+            writer: policy_writer,
+            policy: settings.policy,
+            layers,
+            model,
+            loads: Arc::clone(&scaling),
+        };
+        let manifests_source = (settings.manifests, Arc::clone(&manifests));
+        spawn_policy_feed(&mut rest, feed, manifests_source, file, stopped_rest.clone());
 
         if let Some(renewal) = renewal {
             let renewal = renewal.run(Arc::clone(&metrics), stopped_rest.clone());
@@ -181,6 +218,7 @@ impl App {
                 Ok(())
             });
         }
+        spawn_learner(&mut rest, store.clone(), stopped_rest.clone());
         let held = HeldBytes::default();
         let picking = Picking {
             store: store.clone(),
@@ -190,6 +228,7 @@ impl App {
             held: held.clone(),
             max_held: settings.max_held,
             options: settings.options,
+            flow: flow.clone(),
             linger: (settings.scrape_interval * 2).max(Duration::from_millis(250)),
         };
         let routes = Routes::new(picking.into_service())
@@ -209,8 +248,10 @@ impl App {
             metrics,
             scrapes,
             held,
+            flow,
             reloads,
             manifests,
+            scaling,
             debug_remote: settings.debug_remote,
         };
         let pages = admin::serve(admin_listener, pages, stopped_rest);
@@ -310,24 +351,60 @@ fn spawn_discovery(
     }
 }
 
+/// How often speeds are learned anew; evidence fades over seconds.
+const LEARNING: Duration = Duration::from_millis(100);
+
+fn spawn_learner(rest: &mut JoinSet<Result<()>>, store: Store, mut stop: watch::Receiver<bool>) {
+    rest.spawn(async move {
+        let mut learner = store.learner(Instant::now().into_std());
+        let mut ticks = tokio::time::interval(LEARNING);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                now = ticks.tick() => learner.learn(now.into_std()),
+                _ = stop.wait_for(|stop| *stop) => return Ok(()),
+            }
+        }
+    });
+}
+
 /// The feed holds the one policy writer as long as anything can change the policy.
 fn spawn_policy_feed(
     rest: &mut JoinSet<Result<()>>,
     feed: policy_feed::Feed,
     (manifests, loads): (Option<Manifests>, Arc<Loads>),
-    mut stop: watch::Receiver<bool>,
+    file: Option<ScalingFile>,
+    stop: watch::Receiver<bool>,
 ) {
-    let Some(manifests) = manifests else { return };
-    let (sink, changes) = mpsc::channel(1);
-    rest.spawn(async move {
-        tokio::select! {
-            () = manifests.follow(sink, loads) => {}
-            _ = stop.wait_for(|stop| *stop) => {}
-        }
-        Ok(())
-    });
+    if manifests.is_none() && file.is_none() {
+        return;
+    }
+    let (documents_sink, documents) = mpsc::channel(1);
+    let (scaling_sink, scaling) = mpsc::channel(1);
+    if let Some(manifests) = manifests {
+        spawn_until(rest, stop.clone(), manifests.follow(documents_sink, loads));
+    }
+    if let Some(file) = file {
+        spawn_until(rest, stop, file.follow(scaling_sink));
+    }
+    let changes = policy_feed::Changes { documents, scaling };
     rest.spawn(async move {
         feed.run(changes).await;
+        Ok(())
+    });
+}
+
+/// Runs `part` until it ends or `stop` turns true.
+fn spawn_until(
+    rest: &mut JoinSet<Result<()>>,
+    mut stop: watch::Receiver<bool>,
+    part: impl Future<Output = ()> + Send + 'static,
+) {
+    rest.spawn(async move {
+        tokio::select! {
+            () = part => {}
+            _ = stop.wait_for(|stop| *stop) => {}
+        }
         Ok(())
     });
 }

@@ -3,58 +3,97 @@
 //! Decides how layers merge and what is refused; reads no file of its own accord and starts nothing.
 //! Every layer reports all of its violations at once.
 
+pub mod epp;
 pub mod go_json;
+pub mod layers;
 pub mod lint;
 pub mod params;
+pub mod scaling;
+pub mod scaling_file;
 
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::policy::{Policy, Source, Sources};
 use crate::routing::Profile;
-use crate::thresholds::{Draft, Thresholds};
+use crate::thresholds::Thresholds;
 
+pub use layers::{Dropped, Layers};
 pub use params::Params;
+pub use scaling_file::{ScalingFile, Version};
 
-/// Merges the layers, later wins field by field, and checks the cross-field rules on the result.
+/// The line by params alone.
 ///
 /// # Errors
 /// One text per violated rule.
 pub fn resolve(params: &Params) -> Result<(Thresholds, Sources), Vec<String>> {
-    let mut draft = Draft::default();
-    let mut sources = [Source::BuiltIn; 8];
-    let mut set = |index: usize, present: bool| {
-        if present {
-            sources[index] = Source::Params;
-        }
-    };
-    set(0, params.queue_depth_threshold.is_some());
-    set(1, params.kv_cache_util_threshold.is_some());
-    set(2, params.metrics_staleness_threshold.is_some());
-    set(3, params.headroom.is_some());
-    if let Some(queue) = params.queue_depth_threshold {
-        // Exact: the range check refuses what a float could not hold.
-        draft.queue_depth = queue as f64;
+    let layers = Layers { params: params.clone(), ..Layers::default() };
+    let line = layers.line(None, "");
+    if line.dropped.is_empty() {
+        Ok((line.entry.thresholds, line.sources))
+    } else {
+        Err(line.dropped.iter().map(|dropped| dropped.rule.clone()).collect())
     }
-    draft.kv_cache_util = params.kv_cache_util_threshold.unwrap_or(draft.kv_cache_util);
-    draft.staleness = params.metrics_staleness_threshold.unwrap_or(draft.staleness);
-    draft.headroom = params.headroom.unwrap_or(draft.headroom);
-    if sources[4] == Source::BuiltIn {
-        // Nobody asked for the built-in trigger, so it gives way to a lower KV line instead of
-        // making a value that the detector's own rules allow a contradiction.
-        draft.kv_spare_trigger = draft.kv_spare_trigger.min(draft.kv_cache_util);
-    }
-    Thresholds::try_new(draft)
-        .map(|thresholds| (thresholds, sources))
-        .map_err(|broken| broken.iter().map(ToString::to_string).collect())
 }
 
-/// The policy of a start: resolved thresholds and the built-in profile.
+/// The policy of a start: resolved thresholds and this profile.
 ///
 /// # Errors
 /// As [`resolve`].
-pub fn policy(params: &Params) -> Result<Policy, Vec<String>> {
-    let (thresholds, sources) = resolve(params)?;
-    Ok(Policy::new(thresholds, sources, Profile::default()))
+pub fn policy(params: &Params, profile: Profile) -> Result<Policy, Vec<String>> {
+    resolve(params)?;
+    Ok(LineSource::open(params.clone(), Model::default(), None).policy(profile).0)
+}
+
+/// Whose line routing takes: one process serves one model.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Model {
+    /// As the scaling configuration calls it; `None`: no entry of a single model counts.
+    pub id: Option<String>,
+    /// Its namespace.
+    pub namespace: String,
+}
+
+impl Layers {
+    /// `policy` with the line of these layers, and what broken rules have cost.
+    pub fn applied(&self, policy: Policy, model: &Model) -> (Policy, Vec<Dropped>) {
+        let line = self.line(model.id.as_deref(), &model.namespace);
+        let (table, dropped) = self.table();
+        (policy.with_line(line.entry.thresholds, line.sources, Arc::new(table)), dropped)
+    }
+}
+
+/// Where the line of a process comes from.
+#[derive(Debug, Clone, Default)]
+pub struct LineSource {
+    /// The layers as they were at start.
+    pub layers: Layers,
+    /// Whose line routing takes.
+    pub model: Model,
+    /// The watched scaling configuration, with what it said at start.
+    pub file: Option<(ScalingFile, Arc<Version>)>,
+}
+
+impl LineSource {
+    /// Layers of params and of the file at `scaling`, which is read once; blocks.
+    pub fn open(params: Params, model: Model, scaling: Option<&Path>) -> Self {
+        let mut layers = Layers { params, ..Layers::default() };
+        let file = scaling.map(|path| {
+            let (file, version) = ScalingFile::open(path);
+            if let Ok(document) = &version {
+                layers.scaling = layers.scaling.next(document).0;
+            }
+            (file, Arc::new(version))
+        });
+        Self { layers, model, file }
+    }
+
+    /// The policy of a start with this profile, and what broken rules have cost.
+    pub fn policy(&self, profile: Profile) -> (Policy, Vec<Dropped>) {
+        let base = Policy::new(Thresholds::default(), [Source::BuiltIn; 8], profile);
+        self.layers.applied(base, &self.model)
+    }
 }
 
 /// What the lint needs to know beside the policy.

@@ -20,11 +20,14 @@ pub mod thresholds;
 pub mod units;
 
 // Core: pure decisions.
+pub mod flow;
+pub mod reckoning;
 pub mod routing;
 pub mod saturation;
 pub mod scaling;
 
 // State: lock-free snapshots, one writer each.
+pub mod flow_control;
 pub mod policy;
 pub mod store;
 

@@ -1,7 +1,8 @@
 //! The utilization detector: endpoint score, pool saturation, and who stays under the safety limits.
 //!
 //! Decides by the seed's roofline formula alone, on whatever load it is given; what is done with the
-//! answer (shed, hold, scale) is decided elsewhere. Scores are ratios: 1.0 is exactly at the line,
+//! answer (shed, hold, scale) is decided elsewhere. Where `reckoning` says what the scrape cannot show,
+//! that is counted in; where it says nothing, the readings are taken as they are. Scores are ratios: 1.0 is exactly at the line,
 //! and nothing is clamped from above.
 
 use crate::endpoint::{Load, Signal};
@@ -22,7 +23,7 @@ pub fn endpoint_score(load: &Load, thresholds: &Thresholds) -> f64 {
         mapped => mapped.fresh(limit).map(|value| Some(ratio(value))),
     };
     let queue = roof(load.waiting_per_rank(), &|v| thresholds.queue_ratio(v));
-    let kv = roof(load.kv, &|v| thresholds.kv_ratio(v));
+    let kv = roof(load.kv_now(), &|v| thresholds.kv_ratio(v));
     match (queue, kv) {
         (Some(Some(queue)), Some(Some(kv))) => queue.max(kv),
         (Some(Some(one)), Some(None)) | (Some(None), Some(Some(one))) => one,
@@ -56,7 +57,7 @@ pub fn admits(load: &Load, thresholds: &Thresholds) -> bool {
     let below = |signal: Signal, limit: f64| signal.value().is_none_or(|value| value < limit);
     !is_stale(load, thresholds)
         && below(load.waiting_per_rank(), thresholds.queue_limit())
-        && below(load.kv, thresholds.kv_limit())
+        && below(load.kv_now(), thresholds.kv_limit())
 }
 
 #[cfg(test)]

@@ -7,6 +7,16 @@ pub mod metrics;
 use std::io::IsTerminal as _;
 
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
+
+/// The wall clock as log records show it, RFC 3339 in UTC.
+pub fn timestamp() -> String {
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    let _ = SystemTime.format_time(&mut Writer::new(&mut text));
+    text
+}
 
 /// Text for people, JSON for machines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]

@@ -102,6 +102,14 @@ impl WatchedFile {
         Self::paced(path.into(), Pace::USUAL, true)
     }
 
+    /// Reads the file at `path` once; blocks.
+    ///
+    /// # Errors
+    /// [`WatchedFileError`] where there is no content.
+    pub fn read_now(path: &Path) -> Result<Bytes, WatchedFileError> {
+        read(path)
+    }
+
     /// Without the poll that would make up for a missed event, and faster.
     #[cfg(test)]
     pub(crate) fn on_events_alone(path: &Path, settle: Duration) -> Self {

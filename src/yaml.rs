@@ -17,10 +17,10 @@ pub type Node = Spanned<Value>;
 pub enum Value {
     /// `null`, `~` or nothing.
     Null,
-    /// `true` or `false`; no document here has a use for which.
-    Bool,
-    /// A number that is not whole, or larger than any document can mean.
-    Float,
+    /// `true` or `false`.
+    Bool(bool),
+    /// A number that is not whole, or larger than any document can mean; finite.
+    Float(f64),
     /// A whole number.
     Int(i128),
     /// Text, quoted or plain.
@@ -36,8 +36,8 @@ impl Value {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Null => "null",
-            Self::Bool => "a boolean",
-            Self::Float | Self::Int(_) => "a number",
+            Self::Bool(_) => "a boolean",
+            Self::Float(_) | Self::Int(_) => "a number",
             Self::Text(_) => "text",
             Self::List(_) => "a list",
             Self::Map(_) => "a mapping",
@@ -68,8 +68,8 @@ impl<'de> Visitor<'de> for ValueVisitor {
         Ok(Value::Null)
     }
 
-    fn visit_bool<E>(self, _: bool) -> Result<Value, E> {
-        Ok(Value::Bool)
+    fn visit_bool<E>(self, truth: bool) -> Result<Value, E> {
+        Ok(Value::Bool(truth))
     }
 
     fn visit_i64<E>(self, number: i64) -> Result<Value, E> {
@@ -84,13 +84,13 @@ impl<'de> Visitor<'de> for ValueVisitor {
         Ok(Value::Int(number))
     }
 
-    fn visit_u128<E>(self, _: u128) -> Result<Value, E> {
-        // Larger than any number that a document here can mean.
-        Ok(Value::Float)
+    fn visit_u128<E>(self, number: u128) -> Result<Value, E> {
+        // Larger than any whole number that a document here can mean.
+        Ok(Value::Float(number as f64))
     }
 
-    fn visit_f64<E>(self, _: f64) -> Result<Value, E> {
-        Ok(Value::Float)
+    fn visit_f64<E>(self, number: f64) -> Result<Value, E> {
+        Ok(Value::Float(number))
     }
 
     fn visit_str<E>(self, text: &str) -> Result<Value, E> {
@@ -139,6 +139,34 @@ pub fn first_document(text: &str) -> Result<Option<(Node, bool)>, serde_saphyr::
     let Some(first) = documents.next().transpose()? else { return Ok(None) };
     let another = documents.next().transpose()?.is_some_and(|_: Node| true);
     Ok(Some((first, another)))
+}
+
+/// The documents as text, each with the number of lines before it. A line that begins with `---` ends
+/// one wherever it stands, within quotes too: the YAML grammar has it so.
+pub fn documents(text: &str) -> Vec<(u64, &str)> {
+    let mut pieces = Vec::new();
+    let (mut start, mut before, mut at) = (0, 0, 0);
+    let mut begun = false;
+    for (line, number) in text.split_inclusive('\n').zip(0..) {
+        let marker = line
+            .strip_prefix("---")
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']));
+        if marker && begun {
+            pieces.push((before, &text[start..at]));
+            (start, before) = (at, number);
+        }
+        // Comments and directives belong to the document that they precede.
+        begun |= marker || !(line.trim().is_empty() || line.starts_with(['#', '%']));
+        at += line.len();
+    }
+    pieces.push((before, &text[start..]));
+    pieces
+}
+
+/// The reader's words without the place, for texts that name it in lines of their own.
+pub fn cause(error: &serde_saphyr::Error) -> String {
+    let text = error.without_snippet().to_string();
+    text.rsplit_once(" at line ").map_or(text.clone(), |(cause, _)| cause.to_owned())
 }
 
 /// The rule that a key outside `known` breaks, with a guess at the one that was meant.

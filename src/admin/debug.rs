@@ -7,15 +7,19 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+use crate::config::scaling_file::ScalingState;
 use crate::discovery::file::ReloadState;
-use crate::endpoint::{Load, Signal};
+use crate::endpoint::{Load, Signal, Suspicion};
+use crate::flow_control::FlowControl;
 use crate::manifests::LoadState;
 use crate::policy::{Number, Policy};
 use crate::poller::Scrapes;
 use crate::pool::PoolView;
+use crate::reckoning;
 use crate::routing::rewrite::{InForce, Target};
 use crate::saturation;
 use crate::thresholds::Thresholds;
+use crate::units::GoDuration;
 
 /// `/debug/pool`.
 pub(super) fn pool(
@@ -30,6 +34,7 @@ pub(super) fn pool(
         .zip(view.loads)
         .map(|(member, load)| {
             let age = oldest(load).map(|age| age.as_secs_f64() * 1e3);
+            let now = present(load);
             json!({
                 "id": member.endpoint.id.as_str(),
                 "address": &*member.destination,
@@ -40,15 +45,34 @@ pub(super) fn pool(
                 "age_ms": age,
                 "stale": saturation::is_stale(load, thresholds),
                 "in_flight": load.in_flight,
+                "in_flight_tokens": load.in_flight_tokens,
+                // What the detector, the gate and the filter go by.
+                "now": {
+                    "waiting": number(now.waiting.map(|waiting| waiting + now.ahead.waiting)),
+                    "kv": now.kv_now().value(),
+                    "score": saturation::endpoint_score(&now, thresholds),
+                },
+                "others": load.others,
+                "kv_capacity_tokens": (load.capacity > 0.0).then_some(load.capacity),
+                "prefill_tokens_per_second": load.speed.prefill,
+                "pace": load.speed.pace,
+                "suspect": load.suspicion != Suspicion::None,
                 "last_error": scrapes.last_error(member.slot),
             })
         })
         .collect();
+    let now: Vec<Load> = view.loads.iter().map(present).collect();
     json!({
         "generation": generation,
         "saturation": saturation::pool_saturation(view.loads, thresholds),
+        "saturation_now": saturation::pool_saturation(&now, thresholds),
         "endpoints": endpoints,
     })
+}
+
+/// The load with what no scrape has shown yet.
+fn present(load: &Load) -> Load {
+    Load { ahead: reckoning::ahead(load, 1), ..*load }
 }
 
 /// The state of the endpoints file in `/debug/pool`; zeros without one.
@@ -61,6 +85,22 @@ pub(super) fn discovery(state: &ReloadState) -> Value {
     })
 }
 
+/// `/debug/flow`: what waits for an endpoint, and the limits; without a waiting room they are `null`.
+pub(super) fn flow(flow: Option<&FlowControl>) -> Value {
+    let held = flow.map(FlowControl::held).unwrap_or_default();
+    json!({
+        "waiting_room": flow.is_some(),
+        "requests": held.requests,
+        "bytes": held.bytes,
+        "oldest_ms": held.oldest.map(|age| age.as_secs_f64() * 1e3),
+        "limits": flow.map(FlowControl::limits).map(|limits| json!({
+            "requests": limits.requests,
+            "bytes": limits.bytes,
+            "wait": GoDuration::from(limits.wait).to_string(),
+        })),
+    })
+}
+
 /// `/debug/policy`.
 pub(super) fn policy(policy: &Policy) -> Value {
     json!({
@@ -69,6 +109,19 @@ pub(super) fn policy(policy: &Policy) -> Value {
         "thresholds": thresholds(policy),
         "rewrites": rewrites(policy),
         "objectives": objectives(policy),
+    })
+}
+
+/// The newest version of the scaling configuration in `/debug/policy`; nulls before the first.
+pub(super) fn last_reload(state: &ScalingState) -> Value {
+    let result = if state.last_error.is_none() { "ok" } else { "failed" };
+    json!({
+        "result": state.at.as_ref().map(|_| result),
+        "error": state.last_error,
+        "at": state.at,
+        "loads_ok": state.ok,
+        "loads_failed": state.failed,
+        "entries_rejected": state.rejected,
     })
 }
 

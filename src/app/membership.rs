@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 
 use crate::discovery::Members;
@@ -20,10 +20,10 @@ pub(super) const NOT_SYNCED: &str = "discovery has not synced";
 /// What is missing until each endpoint of the first set was scraped or found unreachable.
 const NOT_SCRAPED: &str = "first scrapes are not done";
 
-/// Applies sets until the source is gone.
+/// Applies sets until the source is gone; `changed` tells of each, once readers see it.
 pub(super) async fn run(
     mut sets: mpsc::Receiver<Members>,
-    mut writer: MembershipWriter,
+    (mut writer, changed): (MembershipWriter, watch::Sender<()>),
     poller: Poller,
     lifecycle: Lifecycle,
     mut not_synced: Option<Latch>,
@@ -31,6 +31,7 @@ pub(super) async fn run(
     let mut loops: HashMap<Slot, AbortHandle> = HashMap::new();
     while let Some(Members(endpoints)) = sets.recv().await {
         let change = writer.apply(endpoints);
+        changed.send_replace(());
         for member in &change.stopped {
             if let Some(handle) = loops.remove(&member.slot) {
                 handle.abort();
@@ -42,6 +43,15 @@ pub(super) async fn run(
             let first = not_synced.as_ref().map(|_| lifecycle.latch(NOT_SCRAPED));
             loops.insert(member.slot, poller.spawn(member, first).abort_handle());
             tracing::info!(endpoint = %member.endpoint.id, address = %member.destination, "joined");
+        }
+        for (before, member) in &change.relabelled {
+            if poller.engine_differs(before, &member.endpoint) {
+                if let Some(handle) = loops.remove(&member.slot) {
+                    handle.abort();
+                }
+                loops.insert(member.slot, poller.spawn(member, None).abort_handle());
+                tracing::info!(endpoint = %member.endpoint.id, "runs another engine");
+            }
         }
         for id in &change.refused {
             tracing::error!(endpoint = %id, capacity = crate::store::CAPACITY, "no free slot");

@@ -2,7 +2,11 @@
 //!
 //! Decides the report and the exit code: 0 good, 1 an error, 2 warnings with `--strict`.
 
+mod foreign;
+mod line;
+
 use std::io::Write as _;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
@@ -11,6 +15,7 @@ use serde_json::json;
 use super::serve::ServeArgs;
 use crate::admin::debug;
 use crate::app::{Security, Settings};
+use crate::config::lint;
 use crate::discovery::document;
 use crate::ext_proc::tls;
 use crate::policy::Policy;
@@ -21,6 +26,8 @@ pub const EXAMPLES: &str = "\
 Examples:
   plumbline check --endpoints 10.0.0.1:8000 --params '{\"headroom\": 0.2}'
   plumbline check --endpoints-file endpoints.yaml --output json
+  plumbline check --scaling-config scaling.yaml --model-id ibm/granite-13b --namespace production
+  plumbline check --epp-config epp.yaml --wva-config wva.yaml   # two copies: are they equal?
   plumbline check --endpoints-file endpoints.yaml --strict   # exit 2 on warnings";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -34,6 +41,12 @@ enum Output {
 pub struct CheckArgs {
     #[command(flatten)]
     serve: ServeArgs,
+    /// Compare instead: the EndpointPickerConfig of a foreign picker, with --wva-config.
+    #[arg(long, help_heading = "Compare", value_name = "FILE")]
+    epp_config: Option<PathBuf>,
+    /// Compare instead: the scaling ConfigMap of a foreign autoscaler, with --epp-config.
+    #[arg(long, help_heading = "Compare", value_name = "FILE")]
+    wva_config: Option<PathBuf>,
     /// Format of the report.
     #[arg(long, help_heading = "Report", value_enum, default_value_t = Output::Text)]
     output: Output,
@@ -48,11 +61,19 @@ struct Report {
     settings: Option<Settings>,
     errors: Vec<String>,
     warnings: Vec<String>,
+    /// Two sources of one threshold.
+    conflicts: Vec<String>,
+    /// Worth knowing, and nothing to change.
+    notes: Vec<String>,
 }
 
 /// Prints the report to standard output.
 pub(super) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
-    let report = examine(&args.serve);
+    let report = if args.epp_config.is_some() || args.wva_config.is_some() {
+        compare(args)
+    } else {
+        examine(&args.serve)
+    };
     let text = match args.output {
         Output::Json => report.json(),
         Output::Text => report.text(),
@@ -60,20 +81,40 @@ pub(super) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     std::io::stdout().write_all(text.as_bytes())?;
     Ok(if !report.errors.is_empty() {
         ExitCode::from(1)
-    } else if args.strict && !report.warnings.is_empty() {
+    } else if args.strict && !(report.warnings.is_empty() && report.conflicts.is_empty()) {
         ExitCode::from(2)
     } else {
         ExitCode::SUCCESS
     })
 }
 
+/// Another system's two files; the flags of `serve` say which model, and no more.
+fn compare(args: &CheckArgs) -> Report {
+    let model = args.serve.model();
+    let pair = foreign::compare(args.epp_config.as_deref(), args.wva_config.as_deref(), &model);
+    Report {
+        errors: pair.errors,
+        warnings: pair.warnings,
+        notes: pair.notes,
+        conflicts: pair.disagreements,
+        ..Report::default()
+    }
+}
+
 fn examine(args: &ServeArgs) -> Report {
     let mut report = Report::default();
     match args.resolve() {
         Ok(resolved) => {
+            let found = line::findings(&resolved.settings.line);
             report.settings = Some(resolved.settings);
             report.warnings = resolved.warnings;
+            if args.is_line_alone() {
+                report.warnings.retain(|warning| warning != lint::NO_ENDPOINTS);
+            }
+            report.warnings.extend(found.warnings);
             report.errors = resolved.left_out;
+            report.errors.extend(found.errors);
+            (report.notes, report.conflicts) = (found.notes, found.conflicts);
         }
         Err(errors) => report.errors = errors,
     }
@@ -113,6 +154,9 @@ impl Report {
             "thresholds": policy.map(debug::thresholds),
             "rewrites": policy.map(debug::rewrites),
             "objectives": policy.map(debug::objectives),
+            "scaling": self.settings.as_ref().map(|settings| line::json(&settings.line)),
+            "conflicts": self.conflicts,
+            "notes": self.notes,
             "errors": self.errors,
             "warnings": self.warnings,
         });
@@ -124,15 +168,26 @@ impl Report {
         for (name, number, source) in self.settings.iter().flat_map(|s| s.policy.table()) {
             text += &format!("{name:<26} {:<8} {}\n", number.to_string(), source.name());
         }
+        for settings in
+            self.settings.iter().filter(|s| s.line.file.is_some() || s.line.model.id.is_some())
+        {
+            text += &line::text(&settings.line);
+        }
         for policy in self.settings.iter().map(|s| &s.policy) {
             text += &documents(policy);
         }
-        for (kind, lines) in [("error", &self.errors), ("warning", &self.warnings)] {
+        let kinds = [
+            ("error", &self.errors),
+            ("conflict", &self.conflicts),
+            ("warning", &self.warnings),
+            ("note", &self.notes),
+        ];
+        for (kind, lines) in kinds {
             for line in lines {
                 text += &format!("{kind}: {line}\n");
             }
         }
-        if self.errors.is_empty() && self.warnings.is_empty() {
+        if self.errors.is_empty() && self.warnings.is_empty() && self.conflicts.is_empty() {
             text += "good\n";
         }
         text

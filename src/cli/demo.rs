@@ -58,7 +58,7 @@ impl DemoArgs {
         let mut errors = Vec::new();
         let params = self.params.filter(|text| !text.trim().is_empty());
         if let Some(text) = &params {
-            let policy = Params::parse(text).and_then(|params| config::policy(&params));
+            let policy = Params::parse(text).and_then(|params| config::resolve(&params));
             errors.extend(policy.err().into_iter().flatten().map(|e| format!("--params: {e}")));
         }
         let shortest = Settings::shortest(self.broken);

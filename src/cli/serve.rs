@@ -5,6 +5,7 @@
 
 mod endpoints;
 mod flags;
+mod scraping;
 mod secure;
 mod upstream;
 
@@ -18,13 +19,13 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use self::endpoints::Endpoints;
 use self::flags::{Deciding, Listening, Logging};
+use self::scraping::Scraped;
 use self::secure::Secure;
 use self::upstream::{Accepted, Refused};
 use crate::app::{App, Settings, Source};
-use crate::config::{self, Params, Surroundings};
+use crate::config::{self, Model, Params, Surroundings};
 use crate::ext_proc::Options;
 use crate::manifests::{Content, Manifests};
-use crate::policy::Policy;
 use crate::telemetry;
 
 /// Shown under `--help`.
@@ -46,6 +47,8 @@ pub struct ServeArgs {
     endpoints: Endpoints,
     #[command(flatten)]
     deciding: Deciding,
+    #[command(flatten)]
+    scraped: Scraped,
     #[command(flatten)]
     listening: Listening,
     #[command(flatten)]
@@ -78,15 +81,20 @@ impl ServeArgs {
         let detector = self.detector().map_err(|broken| errors.extend(broken));
         let source = self.endpoints.source().map_err(|broken| errors.push(broken));
         let opened = self.endpoints.open_manifests().map_err(|broken| errors.push(broken));
+        let scraping = self.scraped.resolve(&mut errors, &mut warnings);
         let (security, protocol) = self.secure.resolve(&mut errors, &mut warnings);
         let (max_message_in, max_message_out) = self.listening.message_limits(&mut warnings);
-        let (Ok((params, policy)), Ok(source), Ok((manifests, findings)), []) =
+        let waiting_room = self.deciding.waiting_room(&mut warnings);
+        let (Ok(params), Ok(source), Ok((manifests, findings)), []) =
             (detector, source, opened, &errors[..])
         else {
             return Err(errors);
         };
         let Content { rewrites, objectives } =
             manifests.as_ref().map(Manifests::content).unwrap_or_default();
+        let pool = self.endpoints.pool(std::env::var("NAMESPACE").ok());
+        let line = self.deciding.line(params, &pool);
+        let policy = line.policy(self.deciding.profile()).0;
         let policy = policy.with_documents(rewrites, objectives);
         let asked = self.deciding.refresh_metrics_interval;
         let scrape_interval = asked.max(MIN_SCRAPE_INTERVAL);
@@ -100,7 +108,7 @@ impl ServeArgs {
                 Source::File(_) => None,
             },
         };
-        warnings.extend(config::lint::warnings(&params, &policy, &around));
+        warnings.extend(config::lint::warnings(&line, &policy, &around));
         warnings.extend(findings.warnings);
         let listening = &self.listening;
         let ip = listening.address();
@@ -108,6 +116,7 @@ impl ServeArgs {
         let settings = Settings {
             source,
             policy,
+            line,
             manifests,
             grpc: at(listening.grpc_port),
             grpc_health: at(listening.grpc_health_port),
@@ -115,20 +124,33 @@ impl ServeArgs {
             security,
             protocol,
             options: Options {
+                correct_in_flight: self.deciding.in_flight_correction,
                 emit_scores: self.deciding.emit_endpoint_scores,
                 disable_subset_filter: self.endpoints.disable_endpoint_subset_filter,
                 max_message_in,
                 max_message_out,
             },
-            pool: self.endpoints.pool(std::env::var("NAMESPACE").ok()),
+            pool,
+            scraping,
             scrape_interval,
             drain_timeout: listening.drain_timeout,
             threads: listening.threads(),
             max_body: listening.max_body_bytes,
             max_held: listening.max_held_bytes,
+            waiting_room,
             debug_remote: listening.debug_remote,
         };
         Ok(Resolved { settings, warnings, left_out: findings.errors })
+    }
+
+    /// Whose line is asked for.
+    pub(super) fn model(&self) -> Model {
+        self.deciding.model(&self.endpoints.pool(std::env::var("NAMESPACE").ok()))
+    }
+
+    /// Whether the line alone is given: then no endpoints are no mistake of `check`.
+    pub(super) fn is_line_alone(&self) -> bool {
+        self.deciding.scaling_config.is_some() && !self.endpoints.is_given()
     }
 
     /// The endpoints file, if that is where endpoints come from.
@@ -136,13 +158,11 @@ impl ServeArgs {
         self.endpoints.endpoints_file.as_ref()
     }
 
-    fn detector(&self) -> Result<(Params, Policy), Vec<String>> {
-        let params = match self.deciding.params.as_deref().filter(|text| !text.trim().is_empty()) {
-            None => Params::default(),
-            Some(text) => Params::parse(text)?,
-        };
-        let policy = config::policy(&params)?;
-        Ok((params, policy))
+    fn detector(&self) -> Result<Params, Vec<String>> {
+        match self.deciding.params.as_deref().filter(|text| !text.trim().is_empty()) {
+            None => Ok(Params::default()),
+            Some(text) => Params::parse(text),
+        }
     }
 }
 

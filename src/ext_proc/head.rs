@@ -53,6 +53,8 @@ pub(super) struct RequestHead {
     pub(super) content_encoding: Option<String>,
     /// Name of the objective that gives the priority.
     pub(super) objective: Option<String>,
+    /// Whose traffic it is.
+    pub(super) fairness: Option<String>,
     /// Model to put into the body, set by a body-based router before us.
     pub(super) rewrite_to: Option<String>,
     /// Whether `x-request-id` came with a value.
@@ -88,7 +90,7 @@ impl Aliased {
 /// Reads the headers; `None` when the message has no header map at all.
 pub(super) fn read(headers: HttpHeaders) -> Option<RequestHead> {
     let mut head = RequestHead::default();
-    let (mut objective, mut rewrite) = (Aliased::default(), Aliased::default());
+    let [mut objective, mut fairness, mut rewrite] = [(); 3].map(|()| Aliased::default());
     for header in headers.headers?.headers {
         let lower;
         // Every byte is looked at, without a branch: gateways send lower case.
@@ -116,12 +118,15 @@ pub(super) fn read(headers: HttpHeaders) -> Option<RequestHead> {
             b"prefer" => head.if_available |= prefers_available(bytes(&header)),
             b"x-llm-d-inference-objective" => objective.new = Some(text(&header)),
             b"x-gateway-inference-objective" => objective.old = Some(text(&header)),
+            b"x-llm-d-inference-fairness-id" => fairness.new = Some(text(&header)),
+            b"x-gateway-inference-fairness-id" => fairness.old = Some(text(&header)),
             b"x-llm-d-model-name-rewrite" => rewrite.new = Some(text(&header)),
             b"x-gateway-model-name-rewrite" => rewrite.old = Some(text(&header)),
             _ => {}
         }
     }
     head.objective = objective.value();
+    head.fairness = fairness.value();
     head.rewrite_to = rewrite.value();
     Some(head)
 }

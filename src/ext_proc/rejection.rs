@@ -3,8 +3,9 @@
 //! Decides the numbers and words of every answer that is ours and not an endpoint's. The body is
 //! upstream's form, `inference error: <Code> - <message>`; `details` is one word of a closed set.
 
+use crate::flow::Reason;
 use crate::request::BodyError;
-use crate::routing::Refusal;
+use crate::routing::{Filter, Refusal};
 
 /// A refusal as it goes to the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,15 +23,67 @@ pub struct Rejection {
 /// No endpoint was picked.
 pub(super) fn of(refusal: Refusal) -> Rejection {
     match refusal {
-        Refusal::NoEndpoints => Rejection {
-            status: 503,
-            body: "inference error: ServiceUnavailable - failed to find endpoint candidates for \
-                   serving the request"
-                .to_owned(),
-            reason: Some("rejected-no-endpoints"),
-            details: "rejected-no-endpoints",
+        Refusal::EmptyPool | Refusal::NoEndpoints => no_endpoints(
+            "failed to find endpoint candidates for serving the request",
+            "rejected-no-endpoints",
+        ),
+        Refusal::Drained(filter) => {
+            let message = format!("{} left no endpoint for the request", filter.name());
+            no_endpoints(&message, drained_by(filter))
+        }
+        Refusal::Saturated => Rejection {
+            status: 429,
+            body:
+                "inference error: ResourceExhausted - system saturated, sheddable request dropped"
+                    .to_owned(),
+            reason: Some("rejected-saturated"),
+            details: "rejected-saturated",
         },
     }
+}
+
+/// `details` is a closed set, so each filter has its word.
+fn drained_by(filter: Filter) -> &'static str {
+    match filter {
+        Filter::Utilization => "drained-by-utilization-detector",
+        Filter::Decode => "drained-by-decode-filter",
+    }
+}
+
+/// A wait that ended without an endpoint. The pool is empty in all of them, so a busy one is none of
+/// the reasons.
+pub(super) fn of_wait(reason: Reason) -> Rejection {
+    match reason {
+        Reason::Full => {
+            no_endpoints("no endpoints are available and the waiting room is full", "waiting-full")
+        }
+        Reason::Expired => no_endpoints(
+            "request timed out in queue and no endpoints are available: request evicted from queue: \
+             request TTL expired: no endpoints available",
+            "waiting-expired",
+        ),
+        Reason::ShuttingDown => {
+            let body = "the endpoint picker is shutting down";
+            unavailable(body, "rejected-shutting-down", "rejected-shutting-down")
+        }
+    }
+}
+
+/// What [`left`] is counted as where nobody is there to be answered.
+pub(super) const LEFT: &str = "rejected-context-cancelled";
+
+/// The gateway ended its side while the request was held.
+pub(super) fn left() -> Rejection {
+    unavailable("the request was given up while it waited for an endpoint", LEFT, LEFT)
+}
+
+fn no_endpoints(message: &str, details: &'static str) -> Rejection {
+    unavailable(message, "rejected-no-endpoints", details)
+}
+
+fn unavailable(message: &str, reason: &'static str, details: &'static str) -> Rejection {
+    let body = format!("inference error: ServiceUnavailable - {message}");
+    Rejection { status: 503, body, reason: Some(reason), details }
 }
 
 /// `Prefer: if-available` asks for a cached prefix, and no endpoint is known to have one: there is no

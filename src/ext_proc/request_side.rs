@@ -3,6 +3,8 @@
 //! Decides which bodies are read and what a rewrite changes; how a body is read is `request`'s, which
 //! model is `routing::rewrite`'s. Without a body, in STREAMED and NONE, nothing is known of it.
 
+use std::sync::Arc;
+
 use rand::Rng;
 
 use super::head::RequestHead;
@@ -17,6 +19,11 @@ use crate::routing::rewrite::Rewrites;
 pub(super) struct RequestSide {
     head: RequestHead,
     reader: Option<BodyReader>,
+    /// What the body says, from its end until a rewrite has been decided.
+    facts: Option<Facts>,
+    /// Estimated length of the prompt; 0 until the body is read, or where it is not.
+    prompt_tokens: u64,
+    streams: bool,
 }
 
 impl RequestSide {
@@ -25,12 +32,32 @@ impl RequestSide {
         let content_type = head.content_type.as_deref().unwrap_or_default();
         let content_encoding = head.content_encoding.as_deref().unwrap_or_default();
         let reader = BodyReader::new(head.api(), content_type, content_encoding, limit as u64);
-        Self { head, reader: Some(reader) }
+        Self { head, reader: Some(reader), facts: None, prompt_tokens: 0, streams: false }
     }
 
     /// Whether the client would rather be refused than have a prefix computed anew.
     pub(super) fn if_available(&self) -> bool {
         self.head.if_available
+    }
+
+    /// The name of its objective.
+    pub(super) fn objective(&self) -> Option<&str> {
+        self.head.objective.as_deref()
+    }
+
+    /// Whose traffic it is, as the client or its gateway says.
+    pub(super) fn fairness(&self) -> Option<Arc<str>> {
+        self.head.fairness.as_deref().map(Arc::from)
+    }
+
+    /// Estimated length of the prompt.
+    pub(super) fn prompt_tokens(&self) -> u64 {
+        self.prompt_tokens
+    }
+
+    /// Whether its answer is asked for token by token.
+    pub(super) fn streams(&self) -> bool {
+        self.streams
     }
 
     /// Reads a chunk of the body. An error is certain enough to refuse the request before its end.
@@ -44,22 +71,32 @@ impl RequestSide {
         }
     }
 
-    /// The body is complete: reads its facts and puts the model in that the rewrites ask for. Answers
-    /// what a response must say instead of the model that served.
-    pub(super) fn finish(
+    /// The body is complete: reads its facts, the first time that this is asked.
+    pub(super) fn read(&mut self, session: &Session, limit: usize) -> Result<(), Rejection> {
+        let Some(reader) = self.reader.take().filter(|_| session.has_whole_body()) else {
+            return Ok(());
+        };
+        let facts = reader.finish().map_err(|error| rejection::body(&error, limit))?;
+        self.prompt_tokens = facts.prompt_tokens();
+        self.streams = facts.stream;
+        self.facts = Some(facts);
+        Ok(())
+    }
+
+    /// Puts the model in that the rewrites ask for, once. Answers what a response must say instead of the
+    /// model that served. A request that is about to be `held` is only checked: which model it is sent on
+    /// as is decided when it goes on.
+    pub(super) fn rewrite(
         &mut self,
         session: &mut Session,
         rewrites: &Rewrites,
         rng: &mut impl Rng,
         limit: usize,
+        held: bool,
     ) -> Result<Option<Restore>, Rejection> {
-        let Some(reader) = self.reader.take().filter(|_| session.has_whole_body()) else {
+        let Some(facts) = self.facts.as_ref().filter(|facts| facts.api.is_rewritten()) else {
             return Ok(None);
         };
-        let facts = reader.finish().map_err(|error| rejection::body(&error, limit))?;
-        if !facts.api.is_rewritten() {
-            return Ok(None);
-        }
         let incoming = facts.model.as_ref().map(|model| model.name.as_str());
         let resolved = rewrites.resolve(incoming, self.head.rewrite_to.as_deref(), rng);
         if resolved.target.is_empty() {
@@ -68,12 +105,14 @@ impl RequestSide {
                 false => Ok(None),
             };
         }
-        if !resolved.changed {
+        if held || !resolved.changed {
             return Ok(None);
         }
-        edit(session, &facts, resolved.target)?;
+        edit(session, facts, resolved.target)?;
         let incoming = incoming.unwrap_or_default().to_owned();
         let restore = Restore { target: resolved.target.to_owned(), incoming };
+        // The body is not what was read any more.
+        self.facts = None;
         Ok((!restore.incoming.is_empty()).then_some(restore))
     }
 }

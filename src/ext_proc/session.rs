@@ -8,37 +8,17 @@
 //! Start --headers--> Collecting --end of body--> Picking --decided--> Done
 //!            \--no body, upgrade, STREAMED, NONE--> Picking --decided--> Passing --end--> Done
 //! ```
+//!
+//! Where [`Session::may_wait`] says so, a request may stay in Picking for as long as the driver likes,
+//! while events go on to come in.
+
+mod modes;
 
 use std::sync::Arc;
 
 use super::rejection::{self, Rejection};
 
-/// How the gateway sends a body, as its `protocol_config` says; absent means full duplex.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum BodyMode {
-    /// No body is sent.
-    None,
-    /// Chunk by chunk, each waiting for its answer.
-    Streamed,
-    /// Whole, in one message.
-    Buffered,
-    /// Up to the gateway's buffer limit, in one message.
-    BufferedPartial,
-    /// Chunk by chunk, answers come when we like.
-    #[default]
-    FullDuplex,
-    /// Framed gRPC messages; not spoken here.
-    Grpc,
-}
-
-/// The modes of both directions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Modes {
-    /// From client to endpoint.
-    pub request: BodyMode,
-    /// From endpoint to client.
-    pub response: BodyMode,
-}
+pub use modes::{BodyMode, Modes};
 
 /// Facts of the request headers that the protocol turns on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -124,7 +104,8 @@ pub enum Reply {
 /// What to do next, in order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    /// Choose an endpoint and tell [`Session::decided`], before any later event.
+    /// Choose an endpoint and tell [`Session::decided`]: before any later event, unless the request may
+    /// wait and is [`resumed`](Session::resume) later.
     Pick,
     /// Send this.
     Reply(Reply),
@@ -255,6 +236,11 @@ impl Session {
         self.response_done || self.modes.response != BodyMode::None
     }
 
+    /// Whether response bodies are shown as they come.
+    pub fn sees_response_body(&self) -> bool {
+        matches!(self.modes.response, BodyMode::FullDuplex | BodyMode::Streamed)
+    }
+
     /// Takes one message and appends what it asks for.
     pub fn on(&mut self, event: Event, actions: &mut Vec<Action>) {
         if self.closed || self.silent {
@@ -284,6 +270,26 @@ impl Session {
     pub fn fault(&mut self, actions: &mut Vec<Action>) {
         self.closed = false;
         self.reject(rejection::fault(), actions);
+    }
+
+    /// Whether the pick that is due may be left for later: the gateway has sent all of the request, and in
+    /// full duplex it sets no timer for our answer. A request without a body is not worth a wait.
+    pub fn may_wait(&self) -> bool {
+        matches!(self.request, Request::Picking(Ending::Body { .. } | Ending::Trailers))
+            && self.modes.request == BodyMode::FullDuplex
+    }
+
+    /// Whether a pick is due: it was asked for, and neither decided nor overtaken by an answer of the
+    /// gateway's own.
+    pub fn is_picking(&self) -> bool {
+        matches!(self.request, Request::Picking(_)) && !self.closed
+    }
+
+    /// Asks for the pick of a request that waited, unless it is not wanted any more.
+    pub fn resume(&mut self, actions: &mut Vec<Action>) {
+        if self.is_picking() {
+            actions.push(Action::Pick);
+        }
     }
 
     /// The answer to [`Action::Pick`]: where the request goes, or why nowhere. Too late, when the gateway

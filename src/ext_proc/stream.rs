@@ -1,8 +1,8 @@
 //! One ext_proc stream as a hand-written `Stream`: no task and no channel per request.
 //!
-//! Decides the order of work (replies that are due go out first, then the gateway is read) and how long
-//! a request stays counted at its endpoint. The stream is read as long as it lives, so an abort is seen
-//! at once and ends what the request holds.
+//! Decides the order of work (replies that are due go out first, then a verdict on a request that waits
+//! is carried out, then the gateway is read) and how long a request stays counted at its endpoint. The
+//! stream is read as long as it lives, so an abort is seen at once and ends what the request holds.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,11 +18,15 @@ use super::head::ResponseFacts;
 use super::message::{ProcessingRequest, ProcessingResponse};
 use super::rejection::{self, Rejection};
 use super::request_side::RequestSide;
+use super::sent::Sent;
 use super::session::{Action, Chunk, Event, Reply, Session};
+use super::turn::Turn;
 use super::wire::{self, Mutations};
+use crate::flow::Verdict;
+use crate::reckoning;
 use crate::response::{ResponseHead, ResponseReader, Restore};
-use crate::routing::subset::Subset;
-use crate::store::InFlight;
+use crate::routing::{Ask, Refusal, Subset};
+use crate::store::Weight;
 
 /// The answers to one HTTP request; dropping it gives back what the request holds.
 pub(super) struct ProcessStream {
@@ -36,6 +40,7 @@ pub(super) struct ProcessStream {
     sent: Option<Sent>,
     subset: Option<Subset>,
     request: RequestSide,
+    turn: Turn,
     /// What a response says instead of the model that served.
     restore: Option<Restore>,
     /// Held bytes of this request that are in the sum of all.
@@ -44,12 +49,6 @@ pub(super) struct ProcessStream {
     response: Option<ResponseReader>,
     closing: bool,
     failure: Option<Status>,
-}
-
-/// Where the request went, and its count there.
-struct Sent {
-    destination: Arc<str>,
-    guard: InFlight,
 }
 
 impl ProcessStream {
@@ -67,6 +66,7 @@ impl ProcessStream {
             sent: None,
             subset: None,
             request: RequestSide::default(),
+            turn: Turn::default(),
             restore: None,
             accounted: 0,
             response: None,
@@ -84,7 +84,7 @@ impl ProcessStream {
             self.session.declare(decoded.declared.unwrap_or_default(), decoded.silent);
         }
         if let Some(head) = decoded.head.filter(|_| !self.session.has_begun()) {
-            let request_id = (!head.has_request_id).then(super::new_request_id);
+            let request_id = (!head.has_request_id).then(super::decision::new_request_id);
             self.mutations = Mutations { forged: head.forged, request_id, ..Mutations::default() };
             self.request = RequestSide::new(head, self.picking.max_body);
         }
@@ -94,10 +94,13 @@ impl ProcessStream {
             // Of several hints before the pick the newest counts; later ones concern nobody.
             self.subset = Some(subset);
         }
-        if let Some(served) = decoded.served {
-            self.move_guard(&served);
+        if let (Some(served), Some(sent)) = (decoded.served, &mut self.sent) {
+            sent.served_by(&served, &self.picking.store);
         }
         if let Some(facts) = decoded.response {
+            if let Some(sent) = &mut self.sent {
+                sent.answered(facts.status);
+            }
             let restore = self.restore.take();
             self.response.get_or_insert_with(|| reader(&facts, restore));
         }
@@ -122,6 +125,9 @@ impl ProcessStream {
             }
             (Event::ResponseBody(_), Some(reader)) => {
                 let Event::ResponseBody(chunk) = event else { return Ok(event) };
+                if let Some(sent) = self.sent.as_mut().filter(|_| !chunk.bytes.is_empty()) {
+                    sent.chunk();
+                }
                 let last = chunk.end || self.session.shows_response_once();
                 let bytes = reader.feed(chunk.bytes, last);
                 return Ok(Event::ResponseBody(Chunk { bytes, end: chunk.end }));
@@ -148,9 +154,10 @@ impl ProcessStream {
     /// Keeps the sum of all held bodies, and refuses the request that makes it too large.
     fn account(&mut self) {
         let held = self.session.held_bytes();
+        let grew = held > self.accounted;
         let total = self.picking.held.replace(self.accounted, held);
         self.accounted = held;
-        if held > 0 && total > self.picking.max_held {
+        if grew && total > self.picking.max_held {
             let no = rejection::held_too_much(self.picking.max_held);
             self.with_session(|session, actions| session.refuse(no, actions));
             self.picking.held.replace(held, 0);
@@ -165,10 +172,11 @@ impl ProcessStream {
         let mut next = 0;
         while next < actions.len() {
             match std::mem::replace(&mut actions[next], Action::Complete) {
-                Action::Pick => {
-                    let decision = self.pick();
-                    self.session.decided(decision, &mut actions);
-                }
+                Action::Pick => match self.pick() {
+                    Ok(Some(destination)) => self.session.decided(Ok(destination), &mut actions),
+                    Ok(None) => {}
+                    Err(rejection) => self.session.decided(Err(rejection), &mut actions),
+                },
                 Action::Reply(reply) => {
                     if let Reply::Immediate(rejection) = &reply {
                         self.picking.metrics.refused(rejection.details);
@@ -182,44 +190,88 @@ impl ProcessStream {
         }
         actions.clear();
         self.actions = actions;
+        if !self.session.is_picking() {
+            self.leave();
+        }
+    }
+
+    /// What waited is not wanted any more.
+    fn leave(&mut self) {
+        if self.turn.leave() {
+            self.picking.metrics.refused(rejection::LEFT);
+        }
+    }
+
+    fn on_verdict(&mut self, verdict: Verdict) {
+        self.with_session(|session, actions| match verdict {
+            Verdict::Dispatch => session.resume(actions),
+            Verdict::Reject(reason) => session.refuse(rejection::of_wait(reason), actions),
+        });
+        self.account();
+    }
+
+    /// The gateway ends its side: its client went away, or it needs nothing more. Only a request that
+    /// waits has not been answered; should somebody still listen, this is not to look like a clean end.
+    fn on_half_close(&mut self) {
+        self.closing = true;
+        if self.turn.leave() {
+            self.with_session(|session, actions| session.refuse(rejection::left(), actions));
+        }
+        self.account();
     }
 
     /// The exchange is over: its count ends, what the response said of itself is added up.
     fn complete(&mut self) {
-        self.sent = None;
-        if let Some(reader) = self.response.take() {
-            self.picking.metrics.response(&reader);
+        let response = self.response.take();
+        if let Some(sent) = self.sent.take() {
+            let usage = response.as_ref().and_then(ResponseReader::usage);
+            sent.end(usage.map(|usage| usage.completion));
+        }
+        if let Some(response) = response {
+            self.picking.metrics.response(&response);
         }
     }
 
-    fn pick(&mut self) -> Result<Arc<str>, Rejection> {
-        // One policy decides the whole request, model and endpoint.
+    /// Where the request goes; `None` where it waits for an endpoint.
+    fn pick(&mut self) -> Result<Option<Arc<str>>, Rejection> {
+        // One policy decides the whole request, model and endpoint. One that waits is decided by the
+        // policy of the moment when it goes on.
         let policy = self.picking.policy.load();
-        let restore = self.picking.understand(&policy, &mut self.request, &mut self.session)?;
+        let flow = self.picking.flow.as_ref().filter(|_| self.session.may_wait());
+        let held = flow.is_some() && self.picking.store.pool().members.is_empty();
+        let restore =
+            self.picking.understand(&policy, &mut self.request, &mut self.session, held)?;
         if self.request.if_available() {
             return Err(rejection::not_cached());
         }
-        let pick = self.picking.pick(&policy, self.subset.as_ref())?;
         if restore.is_some() {
             self.session.restore_responses();
+            self.restore = restore;
         }
-        self.restore = restore;
-        let destination = Arc::clone(&pick.destination);
-        self.mutations.scores = pick.scores;
-        self.sent = Some(Sent { destination: pick.destination, guard: pick.guard });
-        Ok(destination)
-    }
-
-    /// The gateway says that another endpoint served (a retry, a fallback): the request counts there.
-    fn move_guard(&mut self, served: &str) {
-        let Some(sent) = self.sent.as_mut().filter(|sent| *sent.destination != *served) else {
-            return;
+        let ask = Ask {
+            subset: self.subset.as_ref(),
+            priority: policy.objectives.priority(self.request.objective()),
+            prompt_tokens: self.request.prompt_tokens(),
         };
-        let pool = self.picking.store.pool();
-        if let Some(member) = pool.members.iter().find(|member| *member.destination == *served) {
-            sent.guard = self.picking.store.begin(member.slot);
-            sent.destination = Arc::clone(&member.destination);
-        }
+        let weight = Weight {
+            tokens: ask.prompt_tokens.max(reckoning::LEAST_TOKENS),
+            watched: self.request.streams() && self.session.sees_response_body(),
+        };
+        // What is to be held was not rewritten, so it is not picked either, whoever has joined since.
+        let picked =
+            if held { Err(Refusal::EmptyPool) } else { self.picking.pick(&policy, &ask, weight) };
+        let pick = match (picked, flow) {
+            (Ok(pick), _) => pick,
+            (Err(Refusal::EmptyPool), Some(flow)) => {
+                let fairness = self.request.fairness();
+                self.turn.wait(flow, self.session.held_bytes(), ask.priority, fairness);
+                return Ok(None);
+            }
+            (Err(refusal), _) => return Err(rejection::of(refusal)),
+        };
+        self.mutations.scores = pick.scores;
+        self.sent = Some(Sent::new(pick.destination, pick.guard));
+        Ok(Some(pick.told))
     }
 
     /// The gateway reset the stream, which is also its normal end, or sent what cannot be read. The
@@ -238,6 +290,7 @@ impl ProcessStream {
     /// makes the gateway cut both sides.
     fn on_panic(&mut self) {
         self.picking.metrics.panics.inc();
+        self.turn.leave();
         self.closing = true;
         self.actions = Vec::new();
         if self.session.is_dispatched() {
@@ -270,37 +323,47 @@ impl Stream for ProcessStream {
             if this.closing {
                 return Poll::Ready(this.failure.take().map(Err));
             }
-            match ready!(Pin::new(&mut this.inbound).poll_next(cx)) {
-                Some(Ok(message)) => {
-                    // Whatever state the fault leaves behind ends with this stream.
-                    if catch_unwind(AssertUnwindSafe(|| this.on_message(message))).is_err() {
-                        this.on_panic();
+            // Polled before the gateway is, so that both can wake this stream.
+            let event = match this.turn.poll(cx) {
+                Poll::Ready(verdict) => Heard::Verdict(verdict),
+                Poll::Pending => match ready!(Pin::new(&mut this.inbound).poll_next(cx)) {
+                    Some(Ok(message)) => Heard::Message(message),
+                    Some(Err(status)) => {
+                        this.on_broken(status);
+                        continue;
                     }
-                }
-                Some(Err(status)) => this.on_broken(status),
-                // The gateway ended the exchange, or its client went away while we held the request.
-                None => return Poll::Ready(None),
+                    None => {
+                        this.on_half_close();
+                        continue;
+                    }
+                },
+            };
+            // Whatever state a fault leaves behind ends with this stream.
+            let carried_out = catch_unwind(AssertUnwindSafe(|| match event {
+                Heard::Message(message) => this.on_message(message),
+                Heard::Verdict(verdict) => this.on_verdict(verdict),
+            }));
+            if carried_out.is_err() {
+                this.on_panic();
             }
         }
     }
 }
 
+/// What wakes a stream.
+enum Heard {
+    Message(ProcessingRequest),
+    Verdict(Verdict),
+}
+
 impl Drop for ProcessStream {
     fn drop(&mut self) {
+        self.leave();
         self.picking.metrics.streams.dec();
         self.picking.held.replace(self.accounted, 0);
-        let Some(sent) = self.sent.take() else { return };
-        if self.session.sees_response_end() {
-            return;
-        }
-        // The gateway resets such a stream at dispatch, when the endpoint has only begun. The count
-        // stays until scrapes show the request.
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            let linger = self.picking.linger;
-            runtime.spawn(async move {
-                tokio::time::sleep(linger).await;
-                drop(sent.guard);
-            });
+        if let Some(sent) = self.sent.take() {
+            let unseen = (!self.session.sees_response_end()).then_some(self.picking.linger);
+            sent.cut(unseen);
         }
     }
 }

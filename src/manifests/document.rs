@@ -86,7 +86,7 @@ pub(super) fn read(content: &[u8]) -> Vec<Outcome> {
         }
     };
     let mut outcomes = Vec::new();
-    for (number, (before, piece)) in pieces(text).into_iter().enumerate() {
+    for (number, (before, piece)) in yaml::documents(text).into_iter().enumerate() {
         let place = format!("document {}", number + 1);
         match yaml::first_document(piece) {
             Ok(None) => {}
@@ -104,28 +104,6 @@ pub(super) fn read(content: &[u8]) -> Vec<Outcome> {
         }
     }
     outcomes
-}
-
-/// The documents as text, each with the number of lines before it. A line that begins with `---` ends
-/// one wherever it stands, within quotes too: the YAML grammar has it so.
-fn pieces(text: &str) -> Vec<(u64, &str)> {
-    let mut pieces = Vec::new();
-    let (mut start, mut before, mut at) = (0, 0, 0);
-    let mut begun = false;
-    for (line, number) in text.split_inclusive('\n').zip(0..) {
-        let marker = line
-            .strip_prefix("---")
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']));
-        if marker && begun {
-            pieces.push((before, &text[start..at]));
-            (start, before) = (at, number);
-        }
-        // Comments and directives belong to the document that they precede.
-        begun |= marker || !(line.trim().is_empty() || line.starts_with(['#', '%']));
-        at += line.len();
-    }
-    pieces.push((before, &text[start..]));
-    pieces
 }
 
 /// Reads one value, or each item of a list of documents.

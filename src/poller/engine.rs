@@ -4,11 +4,15 @@
 //! values are worth, nor which engine an endpoint runs.
 
 use super::exposition::Wanted;
-use super::labels::Labels;
 use super::spec::Spec;
+use crate::store::{Vital, Vitals};
 
 /// Families that an engine has renamed: the name of today, then the one that older releases export.
-const RENAMED: [(&str, &str); 1] = [("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")];
+const RENAMED: [(&str, &str); 3] = [
+    ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
+    ("vllm:prefix_cache_queries", "vllm:gpu_prefix_cache_queries"),
+    ("vllm:prefix_cache_hits", "vllm:gpu_prefix_cache_hits"),
+];
 
 /// Which family an engine exports for each signal; `None` where it has no such metric.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -27,6 +31,10 @@ pub struct Mapping {
     pub block_size: Option<Spec>,
     /// Cache configuration as gauges: blocks in the cache.
     pub num_blocks: Option<Spec>,
+    /// Tokens that the KV cache of one rank holds, where the engine tells that itself.
+    pub capacity: Option<Spec>,
+    /// Numbers beside the load; a page need not have them.
+    pub vitals: Vec<(Vital, Spec)>,
     /// Further values by the key under which they are published.
     pub custom: Vec<(String, Spec)>,
 }
@@ -51,6 +59,8 @@ pub struct Engine {
     /// Number of names in `wanted`.
     pub(crate) families: usize,
     pub(crate) targets: Vec<Target>,
+    /// By family: the targets that a series of it can answer, and how good its name is for each.
+    pub(crate) answers: Vec<Vec<(usize, usize)>>,
 }
 
 /// What a target's value is.
@@ -63,6 +73,8 @@ pub(crate) enum Slot {
     CacheInfo,
     BlockSize,
     NumBlocks,
+    Capacity,
+    Vital(Vital),
     /// Index among the mapping's custom metrics.
     Custom(usize),
 }
@@ -90,10 +102,13 @@ impl Engine {
             (Slot::CacheInfo, mapping.cache_info.as_ref().map(|info| &info.spec)),
             (Slot::BlockSize, mapping.block_size.as_ref()),
             (Slot::NumBlocks, mapping.num_blocks.as_ref()),
+            (Slot::Capacity, mapping.capacity.as_ref()),
         ];
+        let vitals = mapping.vitals.iter().map(|(vital, spec)| (Slot::Vital(*vital), Some(spec)));
         let custom = mapping.custom.iter().enumerate();
-        let targets = specs
+        let targets: Vec<Target> = specs
             .into_iter()
+            .chain(vitals)
             .chain(custom.map(|(at, (_, spec))| (Slot::Custom(at), Some(spec))))
             .filter_map(|(slot, spec)| Some((slot, spec?)))
             .map(|(slot, spec)| {
@@ -102,8 +117,15 @@ impl Engine {
                 Target { slot, spec: spec.clone(), names }
             })
             .collect();
+        let mut answers = vec![Vec::new(); families.len()];
+        for (at, target) in targets.iter().enumerate() {
+            for (preference, family) in target.names.iter().enumerate() {
+                answers[*family].push((at, preference));
+            }
+        }
         Self {
             name: name.to_owned(),
+            answers,
             wanted: Wanted::new(families.iter().map(String::as_str)),
             families: families.len(),
             targets,
@@ -120,16 +142,21 @@ impl Engine {
     pub fn mapping(&self) -> &Mapping {
         &self.mapping
     }
-}
 
-// === impl Target ===
-
-impl Target {
-    /// How far down the list of names `family` stands, 0 the best, when a series of it with `labels`
-    /// answers this target.
-    pub(crate) fn preference(&self, family: usize, labels: Labels<'_>) -> Option<usize> {
-        let preference = self.names.iter().position(|name| *name == family)?;
-        self.spec.selects(labels).then_some(preference)
+    /// Which numbers beside the load the engine exports or lets us reckon.
+    pub fn vitals(&self) -> Vitals<bool> {
+        let mapping = &self.mapping;
+        let in_labels = mapping.cache_info.is_some();
+        let block_size = in_labels || mapping.block_size.is_some();
+        let num_blocks = in_labels || mapping.num_blocks.is_some();
+        let capacity = (block_size && num_blocks) || mapping.capacity.is_some();
+        Vital::ALL.map(|vital| match vital {
+            Vital::BlockSize => block_size,
+            Vital::NumBlocks => num_blocks,
+            Vital::KvCapacity => capacity,
+            Vital::KvUsed => capacity && mapping.kv.is_some(),
+            told => mapping.vitals.iter().any(|(vital, _)| *vital == told),
+        })
     }
 }
 

@@ -1,7 +1,10 @@
 //! The engines that a process knows, and which of them an endpoint runs.
 //!
-//! Decides the built-in table, the checks on `engineConfigs` entries and the choice by pod label. An
+//! Decides the checks on `engineConfigs` entries and the choice by pod label. An
 //! unknown label value is the default engine, as upstream: a typo must not take a server out.
+
+mod built_in;
+mod document;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +18,9 @@ pub const ENGINE_LABEL: &str = "llm-d.ai/engine-type";
 /// The label that counts where the first is absent or empty.
 pub const LEGACY_ENGINE_LABEL: &str = "inference.networking.k8s.io/engine-type";
 
-const DEFAULT_ENGINE: &str = "vllm";
+pub(super) const DEFAULT_ENGINE: &str = "vllm";
+
+pub use document::{DocumentError, read as read_document};
 
 /// One entry of `engineConfigs`, as written; an empty text is an absent key.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -92,7 +97,7 @@ pub struct Engines {
 impl Default for Engines {
     /// The built-in engines, vLLM where nothing else is said.
     fn default() -> Self {
-        let known: Vec<_> = built_in().into_iter().map(Arc::new).collect();
+        let known: Vec<_> = built_in::engines().into_iter().map(Arc::new).collect();
         let default = Arc::clone(&known[0]);
         Self { known, default, label: ENGINE_LABEL.to_owned() }
     }
@@ -114,10 +119,15 @@ impl Engines {
             if configs[..at].iter().any(|earlier| earlier.name == config.name) {
                 return Err(EngineError::Duplicate(config.name.clone()));
             }
-            let engine = Arc::new(Engine::new(&config.name, config.mapping()?));
+            let mapping = config.mapping()?;
             match engines.known.iter_mut().find(|known| known.name() == config.name) {
-                Some(built_in) => *built_in = engine,
-                None => engines.known.push(engine),
+                // What upstream's schema has no key for is not replaced by leaving it out.
+                Some(built_in) => {
+                    let Mapping { vitals, capacity, .. } = built_in.mapping().clone();
+                    let mapping = Mapping { vitals, capacity, ..mapping };
+                    *built_in = Arc::new(Engine::new(&config.name, mapping));
+                }
+                None => engines.known.push(Arc::new(Engine::new(&config.name, mapping))),
             }
         }
         let default = default_engine.unwrap_or(DEFAULT_ENGINE);
@@ -171,6 +181,8 @@ impl EngineConfig {
             }),
             block_size: self.spec("cacheBlockSizeSpec", &self.cache_block_size)?,
             num_blocks: self.spec("cacheNumBlocksSpec", &self.cache_num_blocks)?,
+            capacity: None,
+            vitals: built_in::process_start(),
             custom: self.custom()?,
         })
     }
@@ -200,68 +212,6 @@ impl EngineConfig {
         }
         Ok(read)
     }
-}
-
-/// The engines that upstream knows without configuration; the first is the default.
-fn built_in() -> [Engine; 5] {
-    let plain = |family| Some(Spec::known(family, &[]));
-    let info = |family, block_size: &str, num_blocks: &str| {
-        Some(CacheInfo {
-            spec: Spec::known(family, &[]),
-            block_size_label: block_size.to_owned(),
-            num_blocks_label: num_blocks.to_owned(),
-        })
-    };
-    let requests =
-        |kind| Some(Spec::known("nv_trt_llm_request_metrics", &[("request_type", kind)]));
-    let blocks = |kind| {
-        let family = "nv_trt_llm_kv_cache_block_metrics";
-        Some(Spec::known(family, &[("kv_cache_block_type", kind)]))
-    };
-    let vllm = Mapping {
-        waiting: plain("vllm:num_requests_waiting"),
-        running: plain("vllm:num_requests_running"),
-        kv: plain("vllm:kv_cache_usage_perc"),
-        lora: plain("vllm:lora_requests_info"),
-        cache_info: info("vllm:cache_config_info", "block_size", "num_gpu_blocks"),
-        ..Mapping::default()
-    };
-    let sglang = Mapping {
-        waiting: plain("sglang:num_queue_reqs"),
-        running: plain("sglang:num_running_reqs"),
-        kv: plain("sglang:token_usage"),
-        cache_info: info("sglang:cache_config_info", "page_size", "num_pages"),
-        ..Mapping::default()
-    };
-    let trtllm_serve = Mapping {
-        waiting: plain("trtllm_num_requests_waiting"),
-        running: plain("trtllm_num_requests_running"),
-        kv: plain("trtllm_kv_cache_utilization"),
-        block_size: plain("trtllm_kv_cache_tokens_per_block"),
-        num_blocks: plain("trtllm_kv_cache_max_blocks"),
-        ..Mapping::default()
-    };
-    let triton_tensorrt_llm = Mapping {
-        waiting: requests("waiting"),
-        running: requests("scheduled"),
-        kv: blocks("fraction"),
-        block_size: blocks("tokens_per"),
-        num_blocks: blocks("max"),
-        ..Mapping::default()
-    };
-    // `nv_inference_exec_count` only ever grows. It is upstream's choice and kept for equal answers.
-    let triton = Mapping {
-        waiting: plain("nv_inference_pending_request_count"),
-        running: plain("nv_inference_exec_count"),
-        ..Mapping::default()
-    };
-    [
-        Engine::new(DEFAULT_ENGINE, vllm),
-        Engine::new("sglang", sglang),
-        Engine::new("trtllm-serve", trtllm_serve),
-        Engine::new("triton-tensorrt-llm", triton_tensorrt_llm),
-        Engine::new("triton", triton),
-    ]
 }
 
 #[cfg(test)]

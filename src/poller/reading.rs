@@ -3,18 +3,21 @@
 //! Decides which series count: ranks on one port are added up, a repeated series counts once, the
 //! newest LoRA line of a rank counts. Decides not how old a value may be: what a page does not say is
 //! `None`, and the caller keeps what it knew. Counts are requests, KV-cache use is a fraction in
-//! `[0, 1]`, block sizes are tokens.
+//! `[0, 1]`, block sizes and capacities are tokens.
+
+mod fault;
+mod series;
 
 use std::collections::BTreeSet;
-use std::fmt;
 
+use self::series::{Hit, distinct, newest, per_rank, time, with_value};
 use super::engine::{CacheInfo, Engine, Slot, Target};
 use super::exposition::{Sample, lines};
 use super::labels::Labels;
-use super::spec::Spec;
+use crate::store::{Vital, Vitals};
 
-/// Labels that tell data-parallel ranks behind one port apart: vLLM's, SGLang's.
-const RANK_LABELS: [&str; 2] = ["engine", "dp_rank"];
+pub use self::fault::Fault;
+pub use crate::store::{Lora, RankCache};
 
 /// How much of a label value a fault repeats, in characters.
 const SHOWN: usize = 40;
@@ -28,15 +31,16 @@ pub struct Reading {
     pub running: Option<f64>,
     /// KV-cache use of the fullest rank, in `[0, 1]`.
     pub kv: Option<f64>,
-    /// Mean KV-cache use of the ranks, in `[0, 1]`: times [`num_blocks`](Self::num_blocks) it is the
-    /// blocks in use, as ranks of one server have caches of one size.
-    pub kv_mean: Option<f64>,
     /// The largest number of series that waiting, running or KV-cache use had; 0 when none was there.
     pub ranks: u32,
     /// Tokens in a KV block, never 0.
     pub block_size: Option<u32>,
     /// KV blocks, summed over the ranks, never 0.
     pub num_blocks: Option<u32>,
+    /// The KV caches as the page tells of them, in the order of rank labels.
+    pub caches: Vec<RankCache>,
+    /// Numbers beside the load; capacities and sizes among them, reckoned from the above.
+    pub vitals: Vitals<Option<f64>>,
     /// LoRA adapters; `None` where the page has no such line, which is no fault.
     pub lora: Option<Lora>,
     /// One value for each custom metric of the mapping, in its order.
@@ -51,37 +55,27 @@ pub struct Reading {
     pub faults: Vec<Fault>,
 }
 
-/// The LoRA adapters of a server, its ranks together.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Lora {
-    /// Adapters with running requests.
-    pub running: BTreeSet<String>,
-    /// Adapters with waiting requests.
-    pub waiting: BTreeSet<String>,
-    /// How many adapters one rank can hold at once.
-    pub max: Option<u32>,
+/// What kinds of line a family had.
+#[derive(Debug, Clone, Copy, Default)]
+struct Seen {
+    malformed: bool,
+    readable: bool,
 }
 
-/// Why a page does not give a signal that its engine exports.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fault {
-    /// No line of the family.
-    NotFound(String),
-    /// The family is there, no series has the spec's labels.
-    NoSeries(Spec),
-    /// Every line was malformed, or a value was no reading.
-    Unusable(String),
-    /// A label that should hold a number does not.
-    Label {
-        /// The label.
-        label: String,
-        /// Its family.
-        family: String,
-        /// The head of its value.
-        value: String,
-    },
-    /// The fault of a custom metric.
-    Custom(String, Box<Fault>),
+/// What is known of one rank while a page is read.
+#[derive(Debug, Clone, Copy)]
+struct RankValue<'p> {
+    rank: &'p [u8],
+    value: f64,
+}
+
+/// What the capacity is reckoned from.
+#[derive(Debug, Default)]
+struct Caches<'p> {
+    /// KV-cache use, one value a rank.
+    used: Vec<RankValue<'p>>,
+    /// Capacity in tokens as the server itself tells it.
+    told: Vec<RankValue<'p>>,
 }
 
 /// Reads `page`, any bytes at all, as the answer of an `engine`.
@@ -89,7 +83,7 @@ pub fn read_page(page: &[u8], engine: &Engine) -> Reading {
     let mut reading =
         Reading { custom: vec![None; engine.mapping.custom.len()], ..Reading::default() };
     let mut seen = vec![Seen::default(); engine.families];
-    let mut hits = Vec::new();
+    let mut hits = Vec::with_capacity(2 * engine.targets.len());
     for (at, line) in lines(page, &engine.wanted).enumerate() {
         let Some(sample) = line.sample else {
             reading.bad_lines += 1;
@@ -98,21 +92,24 @@ pub fn read_page(page: &[u8], engine: &Engine) -> Reading {
         };
         seen[line.family].readable = true;
         reading.bad_values += u32::from(sample.value.is_none());
-        for (target, wanted) in engine.targets.iter().enumerate() {
-            if let Some(preference) = wanted.preference(line.family, sample.labels) {
-                hits.push(Hit { target, preference, at, sample });
+        for (target, preference) in &engine.answers[line.family] {
+            if engine.targets[*target].spec.selects(sample.labels) {
+                hits.push(Hit { target: *target, preference: *preference, at, sample });
             }
         }
     }
+    hits.sort_unstable_by_key(|hit| (hit.target, hit.preference, hit.at));
+    let mut rest = hits.as_mut_slice();
+    let mut caches = Caches::default();
     for (at, target) in engine.targets.iter().enumerate() {
-        let of_target = || hits.iter().filter(|hit| hit.target == at);
-        let best = of_target().map(|hit| hit.preference).min();
-        let series: Vec<Hit<'_>> =
-            of_target().filter(|hit| Some(hit.preference) == best).copied().collect();
-        let read = if series.is_empty() {
-            absent(target, &seen)
-        } else {
-            reading.take(target, series, engine)
+        let all = rest.partition_point(|hit| hit.target == at);
+        let (series, after) = rest.split_at_mut(all);
+        rest = after;
+        let best = series.first().map(|hit| hit.preference);
+        let best = series.partition_point(|hit| Some(hit.preference) == best);
+        let read = match &mut series[..best] {
+            [] => absent(target, &seen),
+            series => reading.take(target, series, engine, &mut caches),
         };
         if let Err(fault) = read {
             reading.faults.push(match target.slot {
@@ -123,25 +120,8 @@ pub fn read_page(page: &[u8], engine: &Engine) -> Reading {
             });
         }
     }
+    reading.reckon(&caches);
     reading
-}
-
-/// A series that answers a target.
-#[derive(Debug, Clone, Copy)]
-struct Hit<'p> {
-    target: usize,
-    /// How good the name is that it was found under, 0 the best.
-    preference: usize,
-    /// Place on the page.
-    at: usize,
-    sample: Sample<'p>,
-}
-
-/// What kinds of line a family had.
-#[derive(Debug, Clone, Copy, Default)]
-struct Seen {
-    malformed: bool,
-    readable: bool,
 }
 
 /// Why `target` has no series at all.
@@ -153,8 +133,11 @@ fn absent(target: &Target, seen: &[Seen]) -> Result<(), Fault> {
     if target.names.iter().any(|name| seen[*name].readable) {
         return Err(Fault::NoSeries(target.spec.clone()));
     }
-    // A server without adapters has no LoRA family; that is the usual case and no fault.
-    if target.slot == Slot::Lora { Ok(()) } else { Err(Fault::NotFound(family)) }
+    match target.slot {
+        // A server without adapters has no LoRA family; that is the usual case and no fault.
+        Slot::Lora | Slot::Vital(_) | Slot::Capacity => Ok(()),
+        _ => Err(Fault::NotFound(family)),
+    }
 }
 
 // === impl Reading ===
@@ -166,18 +149,24 @@ impl Reading {
         self.waiting.is_none() && self.running.is_none() && self.kv.is_none()
     }
 
+    /// One number beside the load.
+    pub fn vital(&self, vital: Vital) -> Option<f64> {
+        self.vitals[vital as usize]
+    }
+
     /// Stores what `series`, at least one, say for `target`.
-    fn take(
+    fn take<'p>(
         &mut self,
         target: &Target,
-        series: Vec<Hit<'_>>,
+        series: &mut [Hit<'p>],
         engine: &Engine,
+        caches: &mut Caches<'p>,
     ) -> Result<(), Fault> {
         let unusable = || Fault::Unusable(target.spec.family().to_owned());
         match target.slot {
-            Slot::Waiting => self.waiting = Some(self.sum(series).ok_or_else(unusable)?),
-            Slot::Running => self.running = Some(self.sum(series).ok_or_else(unusable)?),
-            Slot::Kv => self.take_kv(series).ok_or_else(unusable)?,
+            Slot::Waiting => self.waiting = Some(self.requests(series).ok_or_else(unusable)?),
+            Slot::Running => self.running = Some(self.requests(series).ok_or_else(unusable)?),
+            Slot::Kv => self.take_kv(series, caches).ok_or_else(unusable)?,
             Slot::Lora => return self.take_lora(target, series),
             Slot::CacheInfo => {
                 if let Some(info) = &engine.mapping.cache_info {
@@ -188,11 +177,21 @@ impl Reading {
                 let size = newest(series).and_then(whole).ok_or_else(unusable)?;
                 self.block_size = self.block_size.or(Some(size));
             }
-            Slot::NumBlocks => {
-                let mut ranks = per_rank(series, time).into_iter().map(whole);
-                let blocks: u32 =
-                    ranks.try_fold(0, |sum: u32, n| sum.checked_add(n?)).ok_or_else(unusable)?;
-                self.num_blocks = self.num_blocks.or(Some(blocks));
+            Slot::NumBlocks => self.take_blocks(series).ok_or_else(unusable)?,
+            Slot::Capacity => {
+                for hit in per_rank(series, time) {
+                    let value = whole(hit.sample).ok_or_else(unusable)?;
+                    caches.told.push(RankValue { rank: hit.rank(), value: value.into() });
+                }
+            }
+            Slot::Vital(Vital::ProcessStart) => {
+                // Of several processes the youngest tells of a restart.
+                let starts = series.iter().filter_map(|hit| hit.sample.value);
+                let start = starts.reduce(f64::max).ok_or_else(unusable)?;
+                self.vitals[Vital::ProcessStart as usize] = Some(start);
+            }
+            Slot::Vital(vital) => {
+                self.vitals[vital as usize] = Some(sum(distinct(series)).ok_or_else(unusable)?);
             }
             // A custom metric can be anything, a temperature for one, so nothing is added up.
             Slot::Custom(at) => {
@@ -205,56 +204,54 @@ impl Reading {
 
     /// The whole requests of all series. A rank whose value is unknown makes the sum unknown: to
     /// leave it out would show a busier server as the idler one. A malformed line is no rank at all.
-    fn sum(&mut self, series: Vec<Hit<'_>>) -> Option<f64> {
-        let series = self.distinct(series);
-        series.iter().try_fold(0.0, |sum, hit| Some(sum + hit.sample.value?.trunc()))
+    fn requests(&mut self, series: &mut [Hit<'_>]) -> Option<f64> {
+        let series = distinct(series);
+        self.count(series);
+        let sum = series.iter().try_fold(0.0, |sum, hit| Some(sum + hit.sample.value?.trunc()));
+        sum.filter(|sum: &f64| sum.is_finite())
     }
 
-    /// The fullest rank and the mean. More than full is not a thing a cache can be: such a value
-    /// counts as 1, which every limit refuses as it refuses what the server said.
-    fn take_kv(&mut self, series: Vec<Hit<'_>>) -> Option<()> {
-        let series = self.distinct(series);
-        let (mut most, mut sum) = (0.0_f64, 0.0);
-        for hit in &series {
+    /// The fullest rank. More than full is not a thing a cache can be: such a value counts as 1,
+    /// which every limit refuses as it refuses what the server said.
+    fn take_kv<'p>(&mut self, series: &mut [Hit<'p>], caches: &mut Caches<'p>) -> Option<()> {
+        let series = distinct(series);
+        self.count(series);
+        let mut most = 0.0_f64;
+        for hit in series.iter() {
             let value = hit.sample.value?;
             self.over_one += u32::from(value > 1.0);
             most = most.max(value.min(1.0));
-            sum += value.min(1.0);
         }
         self.kv = Some(most);
-        self.kv_mean = Some((sum / series.len() as f64).min(most));
+        let fullest = per_rank(series, |hit| hit.sample.value.unwrap_or(0.0));
+        caches.used = fullest
+            .iter()
+            .map(|hit| RankValue {
+                rank: hit.rank(),
+                value: hit.sample.value.unwrap_or(0.0).min(1.0),
+            })
+            .collect();
         Some(())
     }
 
-    /// `series` without repetitions, in label order: of equal label blocks the newest counts, and
-    /// among equally new ones the first.
-    fn distinct<'p>(&mut self, mut series: Vec<Hit<'p>>) -> Vec<Hit<'p>> {
-        series.sort_by(|a, b| {
-            let (left, right) = (a.sample, b.sample);
-            left.labels
-                .cmp(&right.labels)
-                .then(time(&right).total_cmp(&time(&left)))
-                .then(a.at.cmp(&b.at))
-        });
-        series.dedup_by(|later, kept| later.sample.labels == kept.sample.labels);
+    fn count(&mut self, series: &[Hit<'_>]) {
         self.ranks = self.ranks.max(u32::try_from(series.len()).unwrap_or(u32::MAX));
-        series
     }
 
     /// The adapters of each rank's newest line. The value of such a line is the time it was written;
     /// older lines stay on the page.
-    fn take_lora(&mut self, target: &Target, mut series: Vec<Hit<'_>>) -> Result<(), Fault> {
+    fn take_lora(&mut self, target: &Target, series: &mut [Hit<'_>]) -> Result<(), Fault> {
         let family = target.spec.family();
-        series.retain(|hit| hit.sample.value.is_some());
+        let series = with_value(series);
         if series.is_empty() {
             return Err(Fault::Unusable(family.to_owned()));
         }
         let mut lora = Lora::default();
         let mut fault = None;
-        for sample in per_rank(series, |sample| sample.value.unwrap_or_default()) {
-            adapters(&sample, "running_lora_adapters", &mut lora.running);
-            adapters(&sample, "waiting_lora_adapters", &mut lora.waiting);
-            match number(sample.labels, "max_lora", family) {
+        for hit in per_rank(series, |hit| hit.sample.value.unwrap_or_default()) {
+            adapters(&hit.sample, "running_lora_adapters", &mut lora.running);
+            adapters(&hit.sample, "waiting_lora_adapters", &mut lora.waiting);
+            match number(hit.sample.labels, "max_lora", family) {
                 Ok(max) => lora.max = lora.max.max(max),
                 Err(bad) => fault = Some(bad),
             }
@@ -264,46 +261,99 @@ impl Reading {
     }
 
     /// Block size of the first rank, blocks of all. A number that one rank does not tell is unknown.
-    fn take_cache(&mut self, info: &CacheInfo, series: Vec<Hit<'_>>) -> Result<(), Fault> {
-        let ranks = per_rank(series, time);
+    fn take_cache(&mut self, info: &CacheInfo, series: &mut [Hit<'_>]) -> Result<(), Fault> {
         let family = info.spec.family();
-        let read = |label| ranks.iter().map(move |rank| number(rank.labels, label, family));
-        let sizes: Result<Vec<_>, _> = read(info.block_size_label.as_str()).collect();
-        let blocks: Result<Vec<_>, _> = read(info.num_blocks_label.as_str()).collect();
-        self.block_size = sizes.as_ref().ok().and_then(|sizes| sizes.first().copied().flatten());
-        self.num_blocks = blocks
-            .as_ref()
-            .ok()
-            .and_then(|blocks| blocks.iter().try_fold(0, |sum: u32, n| sum.checked_add((*n)?)));
-        sizes.and(blocks).map(|_| ())
+        let (mut sizes, mut blocks) = (Ok(()), Ok(()));
+        for hit in per_rank(series, time) {
+            let read = |label: &str, faulty: &mut Result<(), Fault>| {
+                number(hit.sample.labels, label, family).unwrap_or_else(|fault| {
+                    if faulty.is_ok() {
+                        *faulty = Err(fault);
+                    }
+                    None
+                })
+            };
+            self.caches.push(RankCache {
+                rank: String::from_utf8_lossy(hit.rank()).into_owned(),
+                block_size: read(&info.block_size_label, &mut sizes),
+                num_blocks: read(&info.num_blocks_label, &mut blocks),
+            });
+        }
+        if sizes.is_ok() {
+            self.block_size = self.caches.first().and_then(|cache| cache.block_size);
+        }
+        self.num_blocks = self.summed_blocks();
+        sizes.and(blocks)
+    }
+
+    /// Blocks as gauges; the labels of a cache information count before them.
+    fn take_blocks(&mut self, series: &mut [Hit<'_>]) -> Option<()> {
+        let ranks = per_rank(series, time);
+        let read = |hit: &Hit<'_>| {
+            let rank = String::from_utf8_lossy(hit.rank()).into_owned();
+            Some(RankCache { rank, block_size: None, num_blocks: Some(whole(hit.sample)?) })
+        };
+        let caches: Vec<RankCache> = ranks.iter().map(read).collect::<Option<_>>()?;
+        if self.num_blocks.is_none() {
+            self.caches = caches;
+            self.num_blocks = Some(self.summed_blocks()?);
+        }
+        Some(())
+    }
+
+    fn summed_blocks(&self) -> Option<u32> {
+        let mut blocks = self.caches.iter().map(|cache| cache.num_blocks);
+        blocks.try_fold(0, |sum: u32, n| sum.checked_add(n?)).filter(|sum| *sum > 0)
+    }
+
+    /// Sizes and capacities, from what the page told of each rank.
+    fn reckon(&mut self, caches: &Caches<'_>) {
+        for cache in &mut self.caches {
+            cache.block_size = cache.block_size.or(self.block_size);
+        }
+        let capacities = self.capacities(caches);
+        let total = capacities.iter().try_fold(0.0, |sum, (_, capacity)| Some(sum + (*capacity)?));
+        // One cache without a rank's label stands for each of the ranks.
+        let times = match &capacities[..] {
+            [(b"", _)] => caches.used.len().max(1),
+            _ => 1,
+        };
+        let total = total.filter(|total| *total > 0.0).map(|total| total * times as f64);
+        let capacity_of = |rank: &[u8]| match &capacities[..] {
+            [(b"", capacity)] => *capacity,
+            all => all.iter().find(|(known, _)| *known == rank)?.1,
+        };
+        let used = caches.used.iter();
+        let used = used.map(|used| Some(used.value * capacity_of(used.rank)?));
+        let used = used.sum::<Option<f64>>().filter(|_| !caches.used.is_empty());
+        for (vital, value) in [
+            (Vital::BlockSize, self.block_size.map(f64::from)),
+            (Vital::NumBlocks, self.num_blocks.map(f64::from)),
+            (Vital::KvCapacity, total),
+            (Vital::KvUsed, used),
+        ] {
+            self.vitals[vital as usize] = value;
+        }
+    }
+
+    /// Tokens that each rank's cache holds; blocks are believed before a bare number.
+    fn capacities<'a>(&'a self, caches: &'a Caches<'_>) -> Vec<(&'a [u8], Option<f64>)> {
+        let by_blocks = |cache: &'a RankCache| {
+            let tokens = f64::from(cache.block_size?) * f64::from(cache.num_blocks?);
+            Some((cache.rank.as_bytes(), Some(tokens)))
+        };
+        let whole: Option<Vec<_>> = self.caches.iter().map(by_blocks).collect();
+        match whole {
+            Some(capacities) if !capacities.is_empty() => capacities,
+            _ => caches.told.iter().map(|told| (told.rank, Some(told.value))).collect(),
+        }
     }
 }
 
-/// When the sample was taken; one without a time counts as taken at 0, as upstream.
-fn time(sample: &Sample<'_>) -> f64 {
-    sample.timestamp.unwrap_or(0.0)
-}
-
-/// The newest of `series`, the first among equally new ones.
-fn newest(series: Vec<Hit<'_>>) -> Option<Sample<'_>> {
-    series
-        .into_iter()
-        .map(|hit| hit.sample)
-        .reduce(|kept, later| if time(&later) > time(&kept) { later } else { kept })
-}
-
-/// The series of each rank that scores highest, the first among equals, in the order of rank labels.
-fn per_rank<'p>(mut series: Vec<Hit<'p>>, score: impl Fn(&Sample<'p>) -> f64) -> Vec<Sample<'p>> {
-    let rank = |sample: &Sample<'p>| {
-        RANK_LABELS.iter().find_map(|label| sample.labels.get(label)).map(|value| value.raw())
-    };
-    let order = |a: &Hit<'p>, b: &Hit<'p>| {
-        let better = score(&b.sample).total_cmp(&score(&a.sample));
-        rank(&a.sample).cmp(&rank(&b.sample)).then(better).then(a.at.cmp(&b.at))
-    };
-    series.sort_by(order);
-    series.dedup_by(|later, kept| rank(&later.sample) == rank(&kept.sample));
-    series.into_iter().map(|hit| hit.sample).collect()
+/// The sum of all values; unknown when one is, or when it is beyond any number.
+fn sum(series: &[Hit<'_>]) -> Option<f64> {
+    let sum: Option<f64> = series.iter().map(|hit| hit.sample.value).sum();
+    sum.filter(|sum| sum.is_finite())
 }
 
 /// The sample's value as a whole number that is not 0.
@@ -334,18 +384,4 @@ fn adapters(sample: &Sample<'_>, label: &str, names: &mut BTreeSet<String>) {
     let Some(list) = sample.labels.get(label) else { return };
     let list = list.text();
     names.extend(list.split(',').map(str::trim).filter(|n| !n.is_empty()).map(str::to_owned));
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotFound(family) => write!(f, "metric family {family:?} not found"),
-            Self::NoSeries(spec) => write!(f, "no series matches {spec}"),
-            Self::Unusable(family) => write!(f, "metric family {family:?} has no usable value"),
-            Self::Label { label, family, value } => {
-                write!(f, "label {label:?} of metric family {family:?}: {value:?} is no count")
-            }
-            Self::Custom(key, fault) => write!(f, "custom metric {key:?}: {fault}"),
-        }
-    }
 }

@@ -75,15 +75,19 @@ struct Watch {
 
 impl Watch {
     fn start(address: SocketAddr) -> Self {
+        Self::scraping(address, Scraping::default())
+    }
+
+    fn scraping(address: SocketAddr, scraping: Scraping) -> Self {
         let (store, mut writer) = Store::new(Instant::now().into_std());
         let change = writer.apply(vec![Endpoint::new("default", "a", address)]);
-        let poller = Poller {
-            store: store.clone(),
-            metrics: Arc::new(Metrics::new().unwrap()),
-            scrapes: Scrapes::default(),
-            engines: Arc::default(),
-            interval: Duration::from_millis(50),
-        };
+        let poller = Poller::new(
+            store.clone(),
+            Arc::new(Metrics::new().unwrap()),
+            Scrapes::default(),
+            scraping,
+            Duration::from_millis(50),
+        );
         let lifecycle = Lifecycle::default();
         let first = lifecycle.latch("first scrape");
         let handle = poller.spawn(&change.started[0], Some(first));
@@ -162,15 +166,4 @@ async fn a_dead_port_is_tried_less_and_less_and_again() {
     assert!(took >= Duration::from_millis(4_500), "{took:?}");
     assert!(took <= Duration::from_millis(6_500), "{took:?}");
     assert!(watch.error().starts_with("connecting"), "{}", watch.error());
-}
-
-/// Mutant: one phase for all.
-#[test]
-fn ticks_are_spread_over_the_interval() {
-    let interval = Duration::from_millis(50);
-    let mut phases: Vec<_> = (0..10).map(|slot| spread(Slot(slot), interval)).collect();
-    phases.sort();
-    let gaps = phases.windows(2).map(|pair| pair[1] - pair[0]);
-    assert!(gaps.clone().all(|gap| gap >= Duration::from_millis(2)), "{phases:?}");
-    assert!(phases.iter().all(|phase| *phase < interval));
 }

@@ -13,13 +13,23 @@ pub enum Filter {
     /// limit. Fails open: if none is left the list comes back whole, for the scorers to choose the
     /// least bad.
     Utilization,
+    /// Keeps servers that decode: by the role in their labels, and those without one. It does not fail
+    /// open: a prefill server cannot answer.
+    Decode,
 }
+
+/// Label that says what a server of a disaggregated pool does.
+const ROLE: &str = "llm-d.ai/role";
+
+/// Roles that include decoding.
+const DECODING: [&str; 4] = ["decode", "prefill-decode", "both", "encode-prefill-decode"];
 
 impl Filter {
     /// Its `type` in an EndpointPickerConfig.
     pub fn name(self) -> &'static str {
         match self {
             Self::Utilization => "utilization-detector",
+            Self::Decode => "decode-filter",
         }
     }
 
@@ -43,6 +53,10 @@ impl Filter {
                     std::mem::swap(candidates, kept);
                 }
             }
+            Self::Decode => candidates.retain(|i| {
+                let role = view.members[*i as usize].endpoint.labels.get(ROLE);
+                role.is_none_or(|role| DECODING.contains(&role.as_str()))
+            }),
         }
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! Decides nothing per request; a profile is data of the policy.
 
+use std::time::Duration;
+
 use super::filter::Filter;
 use super::picker::{Choice, Picker};
 use super::scorer::Scorer;
@@ -17,14 +19,30 @@ pub struct Profile {
     pub picker: Picker,
 }
 
-impl Default for Profile {
-    /// The detector's filter, then upstream's weights for queue and KV cache, and this picker's own
-    /// requests in flight, which see a burst that no scrape has seen yet.
-    fn default() -> Self {
+impl Profile {
+    /// Ours: the detector's filter, then seconds of waiting. Readings are believed for three scrape
+    /// `interval`s at least.
+    pub fn prefill_load(interval: Duration) -> Self {
         Self {
             filters: vec![Filter::Utilization],
-            scorers: vec![(Scorer::Queue, 2.0), (Scorer::KvCache, 2.0), (Scorer::IN_FLIGHT, 1.0)],
+            scorers: vec![(Scorer::PrefillLoad { stale_after: interval * 3 }, 1.0)],
             picker: Picker::one(Choice::MaxScore),
         }
+    }
+
+    /// Upstream's default: queue and KV cache, equally, and no filter.
+    pub fn upstream() -> Self {
+        Self {
+            filters: Vec::new(),
+            scorers: vec![(Scorer::Queue, 2.0), (Scorer::KvCache, 2.0)],
+            picker: Picker::one(Choice::MaxScore),
+        }
+    }
+}
+
+impl Default for Profile {
+    /// Ours, for endpoints that are scraped 20 times a second.
+    fn default() -> Self {
+        Self::prefill_load(Duration::from_millis(50))
     }
 }

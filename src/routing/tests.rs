@@ -24,7 +24,14 @@ fn members(count: usize) -> Vec<Member> {
 
 fn load(waiting: f64, kv: f64, in_flight: u32) -> Load {
     let read = |value| Signal::Read { value, age: Duration::ZERO };
-    Load { waiting: read(waiting), running: read(0.0), kv: read(kv), in_flight, ranks: 1 }
+    Load {
+        waiting: read(waiting),
+        running: read(0.0),
+        kv: read(kv),
+        in_flight,
+        ranks: 1,
+        ..Load::default()
+    }
 }
 
 fn any_load() -> impl Strategy<Value = Load> {
@@ -36,6 +43,7 @@ fn any_load() -> impl Strategy<Value = Load> {
             kv: read(kv),
             in_flight,
             ranks: 1,
+            ..Load::default()
         }
     })
 }
@@ -46,7 +54,9 @@ fn pick(loads: &[Load], rng: &mut impl RngCore) -> Option<usize> {
     let mut scratch = Scratch::default();
     let profile = Profile::default();
     let thresholds = Thresholds::default();
-    schedule(&view, None, &profile, &thresholds, rng, &mut scratch).ok().and_then(|mut o| o.next())
+    schedule(&view, &Ask::default(), &profile, &thresholds, rng, &mut scratch)
+        .ok()
+        .and_then(|mut o| o.next())
 }
 
 /// Mutant: a panic or an index for an empty pool.
@@ -83,6 +93,66 @@ fn ties_are_uniform() {
         counts[pick(&loads, &mut rng).unwrap()] += 1;
     }
     assert!(counts.iter().all(|n| (900..1_100).contains(n)), "{counts:?}");
+}
+
+/// Requests that never end, over servers whose pages say nothing of them: U052 (200 over 2) and U058
+/// (800 over 8). Mutants: a profile without requests in flight; one that ranks the scraped first.
+#[test]
+fn a_burst_that_no_scrape_has_seen_is_spread() {
+    for (servers, requests, least, most) in [(2, 200, 95, 105), (8, 800, 90, 110)] {
+        let mut loads = vec![load(0.0, 0.0, 0); servers];
+        let mut rng = SmallRng::seed_from_u64(8);
+        for _ in 0..requests {
+            let picked = pick(&loads, &mut rng).unwrap();
+            loads[picked].in_flight += 1;
+        }
+        let counts: Vec<_> = loads.iter().map(|load| load.in_flight).collect();
+        assert!(counts.iter().all(|n| (least..=most).contains(n)), "{counts:?}");
+    }
+}
+
+/// U055: whoever was over the line is a candidate again with its first reading below. Mutant: a filter
+/// with a memory.
+#[test]
+fn an_endpoint_is_judged_by_its_newest_reading() {
+    let mut rng = SmallRng::seed_from_u64(2);
+    assert_eq!(pick(&[load(9.0, 0.99, 0), load(1.0, 0.5, 7)], &mut rng), Some(1));
+    assert_eq!(pick(&[load(0.0, 0.1, 0), load(1.0, 0.5, 7)], &mut rng), Some(0));
+}
+
+/// What is refused, and why, in the order of the questions. Mutants: the gate before the subset (then
+/// nothing at all is saturated), the gate over the whole pool, a drained filter that fails open.
+#[test]
+fn refusals_say_why() {
+    let full = [load(50.0, 0.0, 0), load(0.0, 0.0, 0)];
+    let mut members = members(2);
+    members[1].endpoint.address = ([10, 0, 0, 2], 8000).into();
+    let mut profile = Profile::default();
+    let ask = |view: &PoolView<'_>, profile: &Profile, hint: Option<&str>, priority| {
+        let subset = hint.and_then(|hint| Subset::from_hint(&subset::Hint::Text(hint.to_owned())));
+        let ask = Ask { subset: subset.as_ref(), priority, ..Ask::default() };
+        let mut rng = SmallRng::seed_from_u64(4);
+        let mut scratch = Scratch::default();
+        let order = schedule(view, &ask, profile, &Thresholds::default(), &mut rng, &mut scratch);
+        order.map(|mut order| order.next().unwrap())
+    };
+    let view = PoolView { members: &members, loads: &full };
+    let nobody = PoolView { members: &[], loads: &[] };
+    assert_eq!(ask(&nobody, &profile, None, -1), Err(Refusal::EmptyPool));
+    assert_eq!(ask(&view, &profile, Some("9.9.9.9"), -1), Err(Refusal::NoEndpoints));
+    // (10 + 0) / 2 is over the line; the second alone is not.
+    assert_eq!(ask(&view, &profile, None, -1), Err(Refusal::Saturated));
+    assert_eq!(ask(&view, &profile, None, 0), Ok(1));
+    assert_eq!(ask(&view, &profile, Some("10.0.0.2"), -1), Ok(1));
+
+    profile.filters.push(Filter::Decode);
+    let role = |role: &str| ("llm-d.ai/role".to_owned(), role.to_owned());
+    members.iter_mut().for_each(|m| m.endpoint.labels.extend([role("prefill")]));
+    let view = PoolView { members: &members, loads: &full };
+    assert_eq!(ask(&view, &profile, None, 0), Err(Refusal::Drained(Filter::Decode)));
+    members[0].endpoint.labels.extend([role("both")]);
+    let view = PoolView { members: &members, loads: &[full[1]; 2] };
+    assert_eq!(ask(&view, &profile, None, 0), Ok(0));
 }
 
 proptest! {

@@ -192,8 +192,8 @@ pub struct VariantPlan {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Step {
-    /// Part of the planner that speaks: `analyzer`, `post-step`, `optimizer`, `enforcer`, `limiter`,
-    /// `guard` or `bounds`.
+    /// Part of the planner that speaks: `analyzer`, `post-step`, `optimizer`, `limiter`, `settle`,
+    /// `guard`, `enforcer` or `bounds`.
     pub stage: String,
     /// What it found.
     pub text: String,

@@ -71,6 +71,19 @@ pub fn published(model: &ModelInput, variant: &str, learned: &Learned) -> Option
     learned.published.get(&key(model, variant)).map(|p| p.target)
 }
 
+/// Whether a published target that differs from what there is may still be reached: its time to start
+/// has not run out, or nobody knows when it began.
+pub fn on_its_way(
+    model: &ModelInput,
+    variant: &str,
+    learned: &Learned,
+    grace: u64,
+    now: u64,
+) -> bool {
+    let published = learned.published.get(&key(model, variant));
+    published.is_none_or(|p| now < p.since_millis.saturating_add(grace))
+}
+
 /// Notes what a plan publishes: the targets, and a move if one of them changed.
 pub fn publish(
     model: &ModelInput,

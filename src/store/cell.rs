@@ -1,4 +1,4 @@
-//! One load cell per endpoint: 64 bytes, all atomic, in one contiguous slab.
+//! One load cell per endpoint, whole cache lines, all atomic, in one contiguous slab.
 //!
 //! Decides how a reading is published so that no reader can take an old value for a fresh one: a
 //! writer stores the value before its time, a reader loads the time before the value. The pair read
@@ -9,8 +9,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::Shared;
+use super::ledger::{Begun, Ledger};
 use crate::endpoint::{Load, Signal};
 use crate::pool::Slot;
+use crate::reckoning;
 
 /// Time mark of a signal that was not read yet.
 const NEVER: u64 = 0;
@@ -19,18 +21,23 @@ const UNMAPPED: u64 = u64::MAX;
 
 /// A value and when it was read; the writer is one, the readers are many.
 #[derive(Debug, Default)]
-struct Stamped {
+pub(super) struct Stamped {
     bits: AtomicU64,
     at: AtomicU64,
 }
 
 impl Stamped {
-    fn store(&self, value: f64, at: u64) {
+    /// A signal that the engine does not export.
+    pub(super) fn unmapped() -> Self {
+        Self { bits: AtomicU64::default(), at: AtomicU64::new(UNMAPPED) }
+    }
+
+    pub(super) fn store(&self, value: f64, at: u64) {
         self.bits.store(value.to_bits(), Ordering::Relaxed);
         self.at.store(at, Ordering::Release);
     }
 
-    fn load(&self, now: u64) -> Signal {
+    pub(super) fn load(&self, now: u64) -> Signal {
         match self.at.load(Ordering::Acquire) {
             NEVER => Signal::Never,
             UNMAPPED => Signal::Unmapped,
@@ -42,10 +49,11 @@ impl Stamped {
     }
 }
 
-/// The load of one endpoint; exactly one cache line, so that two endpoints never share one.
+/// What was scraped of one endpoint, and how many requests of ours are there; exactly one cache line, so
+/// that two endpoints never share one.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-pub(super) struct Cell {
+pub(super) struct Scrape {
     waiting: Stamped,
     running: Stamped,
     kv: Stamped,
@@ -53,23 +61,48 @@ pub(super) struct Cell {
     ranks: AtomicU32,
 }
 
+/// Everything about one endpoint that is read at every pick.
+#[derive(Debug, Default)]
+pub(super) struct Cell {
+    pub(super) scrape: Scrape,
+    pub(super) ledger: Ledger,
+}
+
 impl Cell {
-    /// The load as of `now`.
-    pub(super) fn load(&self, now: u64) -> Load {
+    /// Counts as a scrape that begins now finds them.
+    pub(super) fn begin(&self) -> Begun {
+        self.ledger.advance();
+        self.begun()
+    }
+
+    fn begun(&self) -> Begun {
+        self.ledger.begun(self.in_flight())
+    }
+
+    /// The load as of `now`. What the ledger has of the newest scrape is read before the scrape: the
+    /// pair may count a request twice for a moment, but never miss one.
+    pub(super) fn load(&self, now: u64, mean_tokens: f64) -> Load {
+        let load = Load { in_flight: self.in_flight(), ..self.ledger.load(now, mean_tokens) };
+        let scrape = &self.scrape;
         Load {
-            waiting: self.waiting.load(now),
-            running: self.running.load(now),
-            kv: self.kv.load(now),
-            in_flight: self.in_flight.load(Ordering::Relaxed),
-            ranks: self.ranks.load(Ordering::Relaxed),
+            waiting: scrape.waiting.load(now),
+            running: scrape.running.load(now),
+            kv: scrape.kv.load(now),
+            ranks: scrape.ranks.load(Ordering::Relaxed),
+            ..load
         }
     }
 
-    /// Forgets every reading; requests in flight stay counted.
+    pub(super) fn in_flight(&self) -> u32 {
+        self.scrape.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Forgets every reading and what was learned; requests in flight stay counted.
     pub(super) fn forget(&self) {
-        for signal in [&self.waiting, &self.running, &self.kv] {
+        for signal in [&self.scrape.waiting, &self.scrape.running, &self.scrape.kv] {
             signal.at.store(NEVER, Ordering::Release);
         }
+        self.ledger.forget();
     }
 }
 
@@ -97,7 +130,7 @@ impl Slab {
     }
 
     pub(super) fn in_flight(&self) -> u64 {
-        self.cells.iter().map(|cell| u64::from(cell.in_flight.load(Ordering::Relaxed))).sum()
+        self.cells.iter().map(|cell| u64::from(cell.in_flight())).sum()
     }
 }
 
@@ -123,33 +156,135 @@ pub struct Page {
     pub kv: Scraped,
     /// Ranks behind the address.
     pub ranks: u32,
+    /// Tokens that the KV caches of all ranks hold together.
+    pub capacity_tokens: Option<f64>,
 }
 
 /// The right to change one endpoint's load.
 pub struct LoadWriter {
     shared: Arc<Shared>,
     slot: Slot,
+    /// Time over which others' requests are smoothed.
+    smoothing: Duration,
+    begun: Begun,
+    /// The readings published last, when, and since when they stand still.
+    last: Option<Last>,
+}
+
+/// What was published last.
+#[derive(Debug, Clone, Copy)]
+struct Last {
+    readings: [f64; 3],
+    at: u64,
+    frozen_since: u64,
+    others: f64,
+    others_waiting: f64,
+}
+
+/// How far the present was from the scrape that then came: expected less read. Absent where either was
+/// not known.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Residual {
+    /// Requests in the queue.
+    pub waiting: Option<f64>,
+    /// KV-cache use, a fraction.
+    pub kv: Option<f64>,
 }
 
 impl LoadWriter {
     pub(super) fn new(shared: Arc<Shared>, slot: Slot) -> Self {
-        Self { shared, slot }
+        let begun = shared.slab.cell(slot).begun();
+        Self { shared, slot, smoothing: reckoning::OTHERS, begun, last: None }
     }
 
-    /// Publishes one scrape that ended at `at`.
-    pub fn publish(&self, page: &Page, at: Instant) {
+    /// Smooths others' requests over ten of these intervals, where that is longer than usual.
+    #[must_use]
+    pub fn every(self, interval: Duration) -> Self {
+        Self { smoothing: reckoning::OTHERS.max(interval * 10), ..self }
+    }
+
+    /// A scrape begins now: what is assigned from here on cannot be in it.
+    pub fn begin(&mut self) {
+        self.begun = self.cell().begin();
+    }
+
+    /// Publishes the scrape that was begun last and ended at `at`.
+    pub fn publish(&mut self, page: &Page, at: Instant) -> Residual {
         let at = self.shared.slab.nanos(at);
-        let cell = self.shared.slab.cell(self.slot);
+        let before = self.cell().load(at, 0.0);
+        let expected = Load { ahead: reckoning::ahead(&before, 1), ..before };
+        let cell = self.cell();
+        let scrape = &cell.scrape;
         // Before the sums, so that a fresh sum never meets the number of ranks of an older page.
-        cell.ranks.store(page.ranks, Ordering::Relaxed);
-        for (signal, scraped) in
-            [(&cell.waiting, page.waiting), (&cell.running, page.running), (&cell.kv, page.kv)]
-        {
+        scrape.ranks.store(page.ranks, Ordering::Relaxed);
+        for (signal, scraped) in [
+            (&scrape.waiting, page.waiting),
+            (&scrape.running, page.running),
+            (&scrape.kv, page.kv),
+        ] {
             match scraped {
                 Scraped::Unmapped => signal.at.store(UNMAPPED, Ordering::Release),
                 Scraped::Missing => {}
                 Scraped::Value(value) => signal.store(value, at),
             }
+        }
+        cell.ledger.capacity.store(page.capacity_tokens.unwrap_or(0.0));
+        cell.ledger.publish(&self.begun);
+        self.judge(page, at);
+        let past = |signal: Signal, scraped: Scraped| Some(signal.value()? - scraped.value()?);
+        let waiting = before.waiting.map(|value| value + expected.ahead.waiting);
+        Residual { waiting: past(waiting, page.waiting), kv: past(expected.kv_now(), page.kv) }
+    }
+
+    /// The server behind the endpoint is another one now: what was learned of the old one goes.
+    pub fn restarted(&mut self) {
+        self.last = None;
+        self.cell().ledger.forget();
+    }
+
+    fn cell(&self) -> &Cell {
+        self.shared.slab.cell(self.slot)
+    }
+
+    /// What of the page is others' doing, and whether the server still moves.
+    fn judge(&mut self, page: &Page, at: u64) {
+        let [waiting, running, kv] =
+            [page.waiting, page.running, page.kv].map(|read| read.value().unwrap_or(0.0));
+        let others = waiting + running - f64::from(self.begun.in_flight);
+        let others_waiting = (waiting - f64::from(self.begun.unanswered)).max(0.0);
+        let readings = [waiting, running, kv];
+        let last = self.last;
+        let since = Duration::from_nanos(at.saturating_sub(last.map_or(at, |last| last.at)));
+        let smooth =
+            |old: Option<f64>, now: f64| reckoning::smooth(old, now, since, self.smoothing);
+        let moved = last.is_none_or(|last| last.readings != readings);
+        let now = Last {
+            readings,
+            at,
+            frozen_since: last.filter(|_| !moved).map_or(at, |last| last.frozen_since),
+            others: smooth(last.map(|last| last.others), others),
+            others_waiting: smooth(last.map(|last| last.others_waiting), others_waiting),
+        };
+        self.last = Some(now);
+        let cell = self.cell();
+        cell.ledger.others.store(now.others.max(0.0));
+        cell.ledger.others_waiting.store(now.others_waiting);
+        if moved {
+            cell.ledger.clear();
+        } else if Duration::from_nanos(at - now.frozen_since) >= reckoning::FROZEN
+            && waiting + running > 0.0
+            && cell.in_flight() == 0
+        {
+            cell.ledger.suspect();
+        }
+    }
+}
+
+impl Scraped {
+    fn value(self) -> Option<f64> {
+        match self {
+            Self::Value(value) => Some(value),
+            _ => None,
         }
     }
 }

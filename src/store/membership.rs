@@ -19,6 +19,8 @@ pub struct Change {
     pub started: Vec<Member>,
     /// Members that left, or had another address before.
     pub stopped: Vec<Member>,
+    /// Members with new labels at the address of before: how they were, and how they are.
+    pub relabelled: Vec<(Endpoint, Member)>,
     /// Ids that found no free slot.
     pub refused: Vec<EndpointId>,
 }
@@ -63,7 +65,9 @@ impl MembershipWriter {
                 Some(member) if member.endpoint == endpoint => continue,
                 // The same server under new labels keeps its readings.
                 Some(member) if member.endpoint.address == endpoint.address => {
+                    let before = member.endpoint.clone();
                     let member = Member { endpoint, ..member.clone() };
+                    change.relabelled.push((before, member.clone()));
                     self.members.insert(id, member);
                     changed = true;
                     continue;
@@ -88,6 +92,7 @@ impl MembershipWriter {
             return false;
         };
         self.shared.slab.cell(slot).forget();
+        self.shared.records[slot.0 as usize].store(None);
         let destination = endpoint.address.to_string().into();
         let member = Member { endpoint, slot, destination };
         change.started.push(member.clone());
@@ -117,7 +122,7 @@ impl MembershipWriter {
         let free = &mut self.free;
         self.leaving.retain(|_, slot| {
             // Acquire pairs with the release of the last guard's end.
-            let busy = slab.cell(*slot).in_flight.load(Ordering::Acquire) > 0;
+            let busy = slab.cell(*slot).scrape.in_flight.load(Ordering::Acquire) > 0;
             if !busy {
                 free.push(*slot);
             }

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use proptest::prelude::*;
-
 use super::*;
 use crate::endpoint::{Endpoint, Signal};
 
@@ -12,7 +10,7 @@ fn endpoint(name: &str, port: u16) -> Endpoint {
 }
 
 fn page(waiting: Scraped, running: Scraped, kv: Scraped) -> Page {
-    Page { waiting, running, kv, ranks: 1 }
+    Page { waiting, running, kv, ranks: 1, capacity_tokens: Some(1000.0) }
 }
 
 fn slot_of(store: &Store, name: &str) -> Option<Slot> {
@@ -32,7 +30,7 @@ fn new_store() -> (Store, MembershipWriter, Instant) {
 fn readings_age_and_missing_signals_keep_theirs() {
     let (store, mut writer, now) = new_store();
     writer.apply(vec![endpoint("a", 1)]);
-    let load_writer = store.load_writer(slot_of(&store, "a").unwrap());
+    let mut load_writer = store.load_writer(slot_of(&store, "a").unwrap());
     load_writer.publish(&page(Scraped::Value(3.0), Scraped::Value(2.0), Scraped::Value(0.5)), now);
     let later = now + Duration::from_millis(70);
     load_writer.publish(&page(Scraped::Value(4.0), Scraped::Unmapped, Scraped::Missing), later);
@@ -47,10 +45,10 @@ fn readings_age_and_missing_signals_keep_theirs() {
 /// Mutant: handing out the slot of a leaver at once (the new endpoint would inherit its requests).
 #[test]
 fn a_slot_is_not_reused_before_its_last_request_ended() {
-    let (store, mut writer, _) = new_store();
+    let (store, mut writer, now) = new_store();
     writer.apply(vec![endpoint("a", 1)]);
     let slot = slot_of(&store, "a").unwrap();
-    let guard = store.begin(slot);
+    let guard = store.begin(slot, Weight::default(), now);
     writer.apply(vec![]);
     writer.apply(vec![endpoint("b", 2)]);
     assert_ne!(slot_of(&store, "b").unwrap(), slot);
@@ -90,58 +88,4 @@ fn a_full_store_refuses_by_name_and_keeps_the_rest() {
     assert_eq!(store.pool().members.len(), CAPACITY);
 }
 
-#[derive(Debug, Clone)]
-enum Step {
-    Begin(u8),
-    End(u8),
-    Members(Vec<u8>),
-}
-
-fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let step = prop_oneof![
-        any::<u8>().prop_map(Step::Begin),
-        any::<u8>().prop_map(Step::End),
-        prop::collection::vec(0_u8..6, 0..6).prop_map(Step::Members),
-    ];
-    prop::collection::vec(step, 0..80)
-}
-
-proptest! {
-    #![proptest_config(crate::fixed_seed())]
-
-    /// The guards add up to the cells after any history, and every member's own count is the number
-    /// of guards taken under its id. Mutant: a second decrement, or a slot given to two ids.
-    #[test]
-    fn in_flight_is_conserved(steps in steps()) {
-        let (store, mut writer, _) = new_store();
-        let mut guards: Vec<(String, InFlight)> = Vec::new();
-        for step in steps {
-            match step {
-                Step::Begin(n) => {
-                    let pool = store.pool();
-                    if let Some(m) = pool.members.get(usize::from(n) % pool.members.len().max(1)) {
-                        guards.push((m.endpoint.id.to_string(), store.begin(m.slot)));
-                    }
-                }
-                Step::End(n) if !guards.is_empty() => {
-                    let at = usize::from(n) % guards.len();
-                    drop(guards.swap_remove(at));
-                }
-                Step::End(_) => {}
-                Step::Members(names) => {
-                    writer.apply(names.iter().map(|n| endpoint(&format!("e{n}"), 1)).collect());
-                }
-            }
-            prop_assert_eq!(store.in_flight(), guards.len() as u64);
-            let pool = store.pool();
-            let mut loads = Vec::new();
-            #[allow(clippy::disallowed_methods)]
-            store.read_loads(&pool, Instant::now(), &mut loads);
-            for (member, load) in pool.members.iter().zip(&loads) {
-                let id = member.endpoint.id.as_str();
-                let held = guards.iter().filter(|(name, _)| name == id).count();
-                prop_assert_eq!(load.in_flight as usize, held);
-            }
-        }
-    }
-}
+mod ledger;

@@ -26,6 +26,18 @@ fn endpoints_document() {
     each("endpoints_document", replay::endpoints_document);
 }
 
+/// Mutant: an `unwrap` on the place of a key.
+#[test]
+fn scaling_config() {
+    each("scaling_config", replay::scaling_config);
+}
+
+/// Mutant: an `unwrap` on a mapping's entry.
+#[test]
+fn engines_document() {
+    each("engines_document", replay::engines_document);
+}
+
 /// Mutant: an `unwrap` on the number of a field.
 #[test]
 fn detector_params() {

@@ -6,5 +6,7 @@ mod failures;
 mod guards;
 mod in_flight;
 mod passing;
+mod reloading;
 mod rewriting;
 mod steering;
+mod waiting;

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use plumbline::poller::engines::{ENGINE_LABEL, EngineConfig, Engines};
 use plumbline::poller::exposition::{Wanted, lines};
 use plumbline::poller::reading::{Reading, read_page};
+use plumbline::store::Vital;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
@@ -32,16 +33,19 @@ fn signals(reading: &Reading) -> impl PartialEq + std::fmt::Debug + use<> {
     (
         (reading.waiting, reading.running, reading.kv, reading.ranks),
         (reading.block_size, reading.num_blocks, reading.lora.clone()),
+        reading.vitals,
     )
 }
 
-const GOOD: [&str; 6] = [
+const GOOD: [&str; 8] = [
     "vllm:num_requests_waiting{engine=\"0\"} 4",
     "vllm:num_requests_waiting{engine=\"1\"} 5",
     "vllm:num_requests_running{engine=\"0\"} 3",
     "vllm:kv_cache_usage_perc{engine=\"0\"} 0.5",
     "vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"512\"} 1",
     "vllm:lora_requests_info{running_lora_adapters=\"a\",max_lora=\"2\"} 1700000000",
+    "vllm:prompt_tokens_total{engine=\"0\"} 1700",
+    "process_start_time_seconds 1.7e9",
 ];
 
 /// Bytes that mean something to the format, so that random lines come near to being good.
@@ -52,6 +56,8 @@ fn near_line() -> impl Strategy<Value = Vec<u8>> {
             "vllm:kv_cache_usage_perc",
             "vllm:lora_requests_info",
             "vllm:cache_config_info",
+            "vllm:prompt_tokens_total",
+            "vllm:request_success_total",
             "running_lora_adapters=",
             "block_size=\"",
             "engine=\"0\"",
@@ -88,8 +94,10 @@ fn any_bytes_are_a_page() {
             let reading = vllm(&page);
             let counts = [reading.waiting, reading.running];
             prop_assert!(counts.iter().flatten().all(|v| v.is_finite() && *v >= 0.0));
-            let kv = [reading.kv, reading.kv_mean];
-            prop_assert!(kv.iter().flatten().all(|v| (0.0..=1.0).contains(v)));
+            prop_assert!(reading.kv.iter().all(|v| (0.0..=1.0).contains(v)));
+            prop_assert!(reading.vitals.iter().flatten().all(|v| v.is_finite() && *v >= 0.0));
+            let (used, whole) = (reading.vital(Vital::KvUsed), reading.vital(Vital::KvCapacity));
+            prop_assert!(used.is_none_or(|used| whole.is_some_and(|whole| used <= whole + 1e-6)));
             prop_assert_ne!(reading.block_size, Some(0));
             Ok(())
         })
@@ -101,7 +109,7 @@ fn any_bytes_are_a_page() {
 #[test]
 fn a_bad_line_costs_no_other_family() {
     let junk = near_line().prop_filter("a line of another family", |line| {
-        let wanted = Wanted::new(GOOD.map(|good| good.split('{').next().unwrap()));
+        let wanted = Wanted::new(GOOD.map(|good| good.split(['{', ' ']).next().unwrap()));
         !line.contains(&b'\n') && lines(line, &wanted).next().is_none()
     });
     let pages = prop::collection::vec((junk, 0..=GOOD.len()), 0..12);
@@ -160,6 +168,7 @@ fn recorded_pages_replay() {
         ("broken.txt", Some(6.0), None, None, 1, 3, 1),
         ("utf8-names.txt", Some(1.0), Some(2.0), Some(0.125), 1, 0, 0),
         ("binary.bin", None, None, None, 0, 1, 0),
+        ("vitals.txt", None, None, Some(0.5), 1, 1, 2),
     ];
     for (name, waiting, running, kv, ranks, bad_lines, bad_values) in expected {
         let reading = vllm(&page(name));
@@ -172,7 +181,8 @@ fn recorded_pages_replay() {
     assert_eq!(files.unwrap().count(), expected.len(), "a page is not replayed");
 }
 
-/// Mutant: taking the first rank's KV, or a sum of it; counting a repeated series twice.
+/// Mutant: taking the first rank's KV, or a sum of it; counting a repeated series twice; one rank's
+/// capacity for the other's.
 #[test]
 fn ranks_on_one_port_add_up() {
     let page = "vllm:num_requests_waiting{engine=\"1\"} 5 2000\n\
@@ -186,11 +196,99 @@ fn ranks_on_one_port_add_up() {
         vllm:cache_config_info{block_size=\"16\",engine=\"1\",num_gpu_blocks=\"120\"} 1\n";
     let reading = vllm(page.as_bytes());
     assert_eq!((reading.waiting, reading.running), (Some(9.0), None), "one rank is unknown");
-    assert_eq!((reading.kv, reading.kv_mean, reading.ranks), (Some(0.75), Some(0.5), 2));
+    assert_eq!((reading.kv, reading.ranks), (Some(0.75), 2));
     assert_eq!((reading.block_size, reading.num_blocks), (Some(16), Some(220)));
+    assert_eq!(reading.vital(Vital::KvCapacity), Some(16.0 * 220.0));
+    assert_eq!(reading.vital(Vital::KvUsed), Some(16.0 * (0.25 * 100.0 + 0.75 * 120.0)));
     let said: Vec<String> = reading.faults.iter().map(ToString::to_string).collect();
     assert_eq!(said, ["metric family \"vllm:num_requests_running\" has no usable value"]);
     assert_eq!(vllm(b"vllm:num_requests_waiting 3.9").waiting, Some(3.0), "whole, as upstream");
+}
+
+/// What scaling reads, under today's names, under older ones, and summed over ranks and reasons.
+/// Mutants: the first series only; two families exchanged; a histogram's buckets read as its sum.
+#[test]
+fn vitals_are_read_and_summed() {
+    let page = "vllm:request_prompt_tokens_bucket{engine=\"0\",le=\"1.0\"} 1\n\
+        vllm:request_prompt_tokens_sum{engine=\"0\"} 1000\n\
+        vllm:request_prompt_tokens_sum{engine=\"1\"} 500\n\
+        vllm:request_prompt_tokens_count{engine=\"0\"} 4\n\
+        vllm:request_generation_tokens_sum 800\nvllm:request_generation_tokens_count 5\n\
+        vllm:prompt_tokens_total 1700\nvllm:generation_tokens_total 900\n\
+        vllm:gpu_prefix_cache_queries_total 300\nvllm:prefix_cache_hits 120\n\
+        vllm:gpu_prefix_cache_hits 7\n\
+        vllm:request_success_total{finished_reason=\"stop\"} 3\n\
+        vllm:request_success_total{finished_reason=\"length\"} 2\n\
+        process_start_time_seconds 1.7e9\n";
+    let reading = vllm(page.as_bytes());
+    for (vital, value) in [
+        (Vital::RequestPromptTokensSum, 1500.0),
+        (Vital::RequestPromptTokensCount, 4.0),
+        (Vital::RequestGenerationTokensSum, 800.0),
+        (Vital::RequestGenerationTokensCount, 5.0),
+        (Vital::PromptTokens, 1700.0),
+        (Vital::GenerationTokens, 900.0),
+        (Vital::PrefixQueries, 300.0),
+        (Vital::PrefixHits, 120.0),
+        (Vital::Succeeded, 5.0),
+        (Vital::ProcessStart, 1.7e9),
+    ] {
+        assert_eq!(reading.vital(vital), Some(value), "{vital:?}");
+    }
+    assert_eq!(reading.vital(Vital::KvCapacity), None);
+    let huge = "vllm:prompt_tokens_total{engine=\"0\"} 1e308\nvllm:prompt_tokens_total 1e308\n";
+    assert_eq!(vllm(huge.as_bytes()).vital(Vital::PromptTokens), None, "no number any more");
+    let bare = vllm(b"vllm:num_requests_waiting 1\n");
+    assert!(bare.vitals.iter().all(Option::is_none));
+    assert!(!bare.faults.iter().any(|fault| fault.to_string().contains("prefix")));
+}
+
+/// The KV capacity of each engine, by the way in which it tells of it. Mutants: block size for
+/// blocks; a bare capacity believed before blocks; an unlabelled cache counted once for two ranks.
+#[test]
+fn capacity_is_reckoned_for_every_engine() {
+    let engines = Engines::default();
+    for (name, page, capacity, used) in [
+        ("sglang", "sglang:max_total_num_tokens 5000\nsglang:token_usage 0.5\n", 5000.0, 2500.0),
+        (
+            "sglang",
+            "sglang:max_total_num_tokens 1\nsglang:token_usage 0.5\n\
+             sglang:cache_config_info{page_size=\"64\",num_pages=\"10\"} 1\n",
+            640.0,
+            320.0,
+        ),
+        (
+            "trtllm-serve",
+            "trtllm_kv_cache_tokens_per_block 32\ntrtllm_kv_cache_max_blocks 10\n\
+             trtllm_kv_cache_utilization 0.25\n",
+            320.0,
+            80.0,
+        ),
+        (
+            "triton-tensorrt-llm",
+            "nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=\"max\"} 6239\n\
+             nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=\"tokens_per\"} 64\n\
+             nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=\"fraction\"} 0.5\n",
+            399_296.0,
+            199_648.0,
+        ),
+        (
+            "vllm",
+            "vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"10\"} 1\n\
+             vllm:kv_cache_usage_perc{engine=\"0\"} 0.5\nvllm:kv_cache_usage_perc{engine=\"1\"} 1\n",
+            320.0,
+            240.0,
+        ),
+    ] {
+        let engine = engines.named(name).unwrap();
+        let reading = read_page(page.as_bytes(), engine);
+        let read = (reading.vital(Vital::KvCapacity), reading.vital(Vital::KvUsed));
+        assert_eq!(read, (Some(capacity), Some(used)), "{name}: {reading:?}");
+        let mapped = engine.vitals();
+        assert!(mapped[Vital::KvCapacity as usize] && mapped[Vital::KvUsed as usize], "{name}");
+    }
+    let triton = engines.named("triton").unwrap().vitals();
+    assert!(!triton[Vital::KvCapacity as usize] && triton[Vital::ProcessStart as usize]);
 }
 
 /// Mutant: reporting the older name, or a fault for LoRA, changes the texts.

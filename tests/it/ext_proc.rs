@@ -5,8 +5,10 @@
 //! explicit overwrite and one destination in header and metadata (U022), nothing mirrored (U004).
 
 mod bodies;
+mod gate;
 mod storm;
 mod subset;
+mod waiting;
 
 use envoy_types::pb::envoy::extensions::filters::http::ext_proc::v3::processing_mode::BodySendMode;
 

@@ -7,6 +7,7 @@ pub mod backend;
 pub mod client;
 pub mod gateway;
 pub mod picker;
+pub mod pool_file;
 pub mod script;
 
 use std::net::SocketAddr;
@@ -14,13 +15,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use plumbline::app::{Security, Settings, Source};
-use plumbline::config::{self, Params};
+use plumbline::config::{self, LineSource, Params};
 use plumbline::discovery::static_list::StaticList;
 use plumbline::envoy::{self, Modes};
 use plumbline::ext_proc::Options;
 use plumbline::ext_proc::server::Threads;
 use plumbline::ext_proc::tls::Protocol;
+use plumbline::flow::Limits;
 use plumbline::manifests::{Content, Manifests};
+use plumbline::poller::Scraping;
 use plumbline::pool::PoolName;
 use plumbline::sim;
 use tokio::time::{Instant, sleep, timeout};
@@ -29,6 +32,7 @@ pub use backend::Backend;
 pub use client::Ask;
 pub use gateway::Gateway;
 pub use picker::Picker;
+pub use pool_file::PoolFile;
 
 /// Longest wait for a level. Generous: a wait that succeeds ends early, whatever the limit.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -79,8 +83,12 @@ pub struct Plan {
     pub scrape: Duration,
     /// Largest sum of held bodies in bytes.
     pub max_held: usize,
+    /// How much may wait for an endpoint.
+    pub waiting_room: Option<Limits>,
     /// A file of Kubernetes documents.
     pub manifests: Option<PathBuf>,
+    /// The file of the scaling configuration.
+    pub scaling_config: Option<PathBuf>,
 }
 
 impl Default for Plan {
@@ -96,7 +104,9 @@ impl Default for Plan {
             process: false,
             scrape: Duration::from_millis(50),
             max_held: 1 << 30,
+            waiting_room: None,
             manifests: None,
+            scaling_config: None,
         }
     }
 }
@@ -114,8 +124,10 @@ impl Plan {
             "" => StaticList::default(),
             some => StaticList::parse(some).expect("endpoints"),
         };
-        let mut policy =
-            config::policy(&Params::parse(&self.params()).expect("params")).expect("policy");
+        let params = Params::parse(&self.params()).expect("params");
+        let line =
+            LineSource::open(params, config::Model::default(), self.scaling_config.as_deref());
+        let mut policy = line.policy(plumbline::routing::Profile::default()).0;
         let manifests = self.manifests.as_ref().map(|path| {
             let (manifests, findings) = Manifests::open(path, None).expect("readable manifests");
             assert!(findings.errors.is_empty(), "{findings:?}");
@@ -125,9 +137,11 @@ impl Plan {
         });
         Settings {
             max_held: self.max_held,
+            waiting_room: self.waiting_room,
             source: Source::Static(list),
             manifests,
             policy,
+            line,
             grpc: any,
             grpc_health: any,
             admin: any,
@@ -135,6 +149,7 @@ impl Plan {
             protocol: Protocol::default(),
             options: Options::default(),
             pool: PoolName::default(),
+            scraping: Scraping::default(),
             scrape_interval: self.scrape,
             drain_timeout: Duration::ZERO,
             threads: Threads::Here,

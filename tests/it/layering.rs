@@ -15,29 +15,63 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("pool", &["endpoint", "units"]),
     ("response", &["units"]),
     // Core.
+    ("flow", &[]),
     ("saturation", &["endpoint", "pool", "thresholds", "units"]),
-    ("routing", &["endpoint", "pool", "saturation", "thresholds", "units"]),
+    ("reckoning", &["endpoint", "saturation", "thresholds", "units"]),
+    ("routing", &["endpoint", "pool", "reckoning", "saturation", "thresholds", "units"]),
     ("scaling", &["pool", "scaling_entry", "thresholds", "units"]),
     // State.
     ("policy", &["routing", "scaling_entry", "thresholds", "units"]),
-    ("store", &["endpoint", "pool", "units"]),
-    // Adapters in.
+    ("store", &["endpoint", "pool", "reckoning", "units"]),
     ("lifecycle", &[]),
+    ("flow_control", &["flow", "lifecycle", "store"]),
+    // Adapters in.
     ("watched_file", &["units"]),
     ("yaml", &[]),
     ("manifests", &["routing", "watched_file", "yaml"]),
-    ("config", &["endpoint", "policy", "routing", "scaling_entry", "thresholds", "units", "yaml"]),
+    (
+        "config",
+        &[
+            "endpoint",
+            "policy",
+            "routing",
+            "scaling_entry",
+            "thresholds",
+            "units",
+            "watched_file",
+            "yaml",
+        ],
+    ),
     ("discovery", &["causes", "endpoint", "units", "watched_file", "yaml"]),
-    ("poller", &["causes", "endpoint", "lifecycle", "pool", "store", "telemetry", "units"]),
+    (
+        "poller",
+        &[
+            "causes",
+            "endpoint",
+            "lifecycle",
+            "pool",
+            "store",
+            "telemetry",
+            "units",
+            "watched_file",
+            "yaml",
+        ],
+    ),
     // Adapters out.
-    ("telemetry", &["endpoint", "policy", "pool", "response", "saturation", "thresholds", "units"]),
+    (
+        "telemetry",
+        &["endpoint", "policy", "pool", "response", "saturation", "store", "thresholds", "units"],
+    ),
     (
         "ext_proc",
         &[
             "causes",
             "endpoint",
+            "flow",
+            "flow_control",
             "policy",
             "pool",
+            "reckoning",
             "request",
             "response",
             "routing",
@@ -50,13 +84,16 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     (
         "admin",
         &[
+            "config",
             "discovery",
             "endpoint",
+            "flow_control",
             "lifecycle",
             "manifests",
             "policy",
             "poller",
             "pool",
+            "reckoning",
             "routing",
             "saturation",
             "store",
@@ -79,6 +116,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "config",
             "discovery",
             "ext_proc",
+            "flow",
+            "flow_control",
             "lifecycle",
             "manifests",
             "policy",
@@ -94,18 +133,23 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         &[
             "admin",
             "app",
+            "causes",
             "config",
             "conformance",
             "demo",
             "discovery",
             "envoy",
             "ext_proc",
+            "flow",
             "manifests",
             "policy",
+            "poller",
             "pool",
             "routing",
+            "scaling_entry",
             "sim",
             "telemetry",
+            "thresholds",
             "units",
         ],
     ),
@@ -120,7 +164,9 @@ const PURE: &[&str] = &[
     "pool",
     "request",
     "response",
+    "flow",
     "saturation",
+    "reckoning",
     "routing",
     "scaling",
 ];
@@ -179,6 +225,7 @@ fn code(text: &str) -> String {
 
 fn is_test_file(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name == "tests.rs")
+        || path.parent().is_some_and(|folder| folder.ends_with("tests"))
 }
 
 /// Top-level modules that follow `crate::` in `text`, grouped imports included.

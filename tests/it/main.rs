@@ -13,6 +13,7 @@ mod harness;
 mod layering;
 mod licences;
 mod process;
+mod scrape;
 mod sim;
 mod vectors;
 mod wva_analysis;

@@ -4,11 +4,15 @@
 //! table can neither rot nor hide anything.
 
 mod discovery;
+mod gate;
+mod inflight_load;
 mod metrics;
 mod request;
 mod response_usage;
 mod rewrite;
 mod routing;
+mod scaling_config;
+mod scrape_http;
 mod subset;
 
 use std::collections::BTreeMap;

@@ -104,6 +104,11 @@ impl Endpoints {
         }
     }
 
+    /// Whether any flag says where endpoints come from.
+    pub(super) fn is_given(&self) -> bool {
+        self.endpoints.is_some() || self.endpoints_file.is_some()
+    }
+
     /// The rules that hold wherever endpoints come from.
     pub(super) fn judge(&self, errors: &mut Vec<String>, warnings: &mut Vec<String>) {
         let ports = self.ports().len();

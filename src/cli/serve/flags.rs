@@ -4,12 +4,17 @@
 //! Booleans are Go's: `--flag`, `--flag=false`, never `--flag false`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
 
 use crate::cli::{boolean, duration};
+use crate::config::{LineSource, Model, Params};
 use crate::ext_proc::server::Threads;
+use crate::flow::Limits;
+use crate::pool::PoolName;
+use crate::routing::Profile;
 use crate::telemetry::{self, LogFormat};
 use crate::units::parse_bytes;
 
@@ -21,13 +26,107 @@ pub(super) struct Deciding {
     /// metricsStalenessThreshold, headroom.
     #[arg(long, value_name = "JSON", env = "PLUMBLINE_PARAMS")]
     pub(super) params: Option<String>,
+    /// Watched ConfigMap of scaling thresholds (wva-saturation-scaling-config), or its bare content:
+    /// the same numbers for routing and scaling.
+    #[arg(long, value_name = "FILE")]
+    pub(super) scaling_config: Option<PathBuf>,
+    /// The model of this process: its entry `{modelID}#{namespace}` of --scaling-config counts.
+    #[arg(long, value_name = "MODEL")]
+    pub(super) model_id: Option<String>,
+    /// Namespace of that model. Default: that of the pool.
+    #[arg(long, value_name = "NAMESPACE")]
+    pub(super) namespace: Option<String>,
     /// Time between two scrapes of one endpoint; at least 50ms.
     #[arg(long, value_name = "DURATION", default_value = "50ms", value_parser = duration)]
     pub(super) refresh_metrics_interval: Duration,
+    /// How endpoints are ranked: prefill-load by the seconds that a request would wait (ours), upstream
+    /// by queue and KV cache as scraped.
+    #[arg(long, value_name = "PROFILE", value_enum, default_value_t = DefaultProfile::PrefillLoad)]
+    default_profile: DefaultProfile,
+    /// Count own requests that no scrape has shown yet in the detector, the gate and the filter.
+    #[arg(long, value_name = "BOOL", default_value = "true", default_missing_value = "true",
+          num_args = 0..=1, require_equals = true, action = ArgAction::Set, value_parser = boolean)]
+    pub(super) in_flight_correction: bool,
     /// Tell the gateway every candidate's score, as metadata beside the destination.
     #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true",
           num_args = 0..=1, require_equals = true, action = ArgAction::Set, value_parser = boolean)]
     pub(super) emit_endpoint_scores: bool,
+    /// Hold requests that meet an empty pool until an endpoint joins, in full duplex only: at most 1,000
+    /// requests and 256Mi of bodies.
+    #[arg(long, value_name = "WHETHER", value_enum, default_value_t = Switch::Off)]
+    waiting_room: Switch,
+    /// Longest wait for an endpoint; keep it below the gateway's stream_idle_timeout.
+    #[arg(long, value_name = "DURATION", default_value = "290s", value_parser = wait)]
+    waiting_room_timeout: Duration,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum DefaultProfile {
+    PrefillLoad,
+    Upstream,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Switch {
+    On,
+    Off,
+}
+
+/// A wait of some length. A longer one than a day is none that a gateway could be told of.
+fn wait(text: &str) -> Result<Duration, String> {
+    let wait = duration(text)?;
+    if wait.is_zero() || wait > Duration::from_secs(24 * 3600) {
+        return Err("must be above 0s and at most 24h".to_owned());
+    }
+    Ok(wait)
+}
+
+/// What Envoy's `stream_idle_timeout` is unless it is told otherwise.
+const ENVOY_IDLE: Duration = Duration::from_secs(300);
+
+impl Deciding {
+    /// How endpoints are ranked.
+    pub(super) fn profile(&self) -> Profile {
+        match self.default_profile {
+            DefaultProfile::PrefillLoad => Profile::prefill_load(self.refresh_metrics_interval),
+            DefaultProfile::Upstream => Profile::upstream(),
+        }
+    }
+
+    /// How much may wait; `None` where nothing may.
+    pub(super) fn waiting_room(&self, warnings: &mut Vec<String>) -> Option<Limits> {
+        let wait = self.waiting_room_timeout;
+        let limits = Limits { wait, ..Limits::default() };
+        if self.waiting_room == Switch::Off {
+            if wait != Limits::default().wait {
+                warnings
+                    .push("--waiting-room-timeout does nothing without --waiting-room=on".into());
+            }
+            return None;
+        }
+        if wait >= ENVOY_IDLE {
+            warnings.push(
+                "--waiting-room-timeout is not below 300s: unless the gateway's stream_idle_timeout is \
+                 raised above it, the gateway answers 504 first"
+                    .into(),
+            );
+        }
+        Some(limits)
+    }
+}
+
+impl Deciding {
+    /// Whose line routing takes.
+    pub(super) fn model(&self, pool: &PoolName) -> Model {
+        let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        let namespace = given(&self.namespace).unwrap_or_else(|| pool.namespace.clone());
+        Model { id: given(&self.model_id), namespace }
+    }
+
+    /// The layers of the line; reads the scaling configuration once.
+    pub(super) fn line(&self, params: Params, pool: &PoolName) -> LineSource {
+        LineSource::open(params, self.model(pool), self.scaling_config.as_deref())
+    }
 }
 
 /// Where to listen and what to bear.

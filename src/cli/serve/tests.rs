@@ -80,3 +80,27 @@ fn switches_reach_the_settings() {
     assert_eq!(reload(&["--cert-path=/c", "--enable-cert-reload"]), Some(true));
     assert_eq!(reload(&["--cert-path=/c", "--secure-serving=false"]), None);
 }
+
+/// Mutants: on by default; a timeout that is not passed on; no word on one that the gateway cuts short,
+/// or that does nothing.
+#[test]
+fn the_waiting_room_is_off_unless_asked_for() {
+    use crate::flow::Limits;
+    use std::time::Duration;
+    let room = |flags: &[&str]| {
+        let resolved = args(flags).resolve().unwrap_or_else(|errors| panic!("{errors:?}"));
+        (resolved.settings.waiting_room, resolved.warnings.len())
+    };
+    assert_eq!(room(&[]), (None, 0));
+    assert_eq!(room(&["--waiting-room=off"]), (None, 0));
+    assert_eq!(room(&["--waiting-room=on"]), (Some(Limits::default()), 0));
+    let short = Limits { wait: Duration::from_secs(50), ..Limits::default() };
+    assert_eq!(room(&["--waiting-room", "on", "--waiting-room-timeout=50s"]), (Some(short), 0));
+    let long = Limits { wait: Duration::from_secs(300), ..Limits::default() };
+    assert_eq!(room(&["--waiting-room=on", "--waiting-room-timeout=5m"]), (Some(long), 1));
+    assert_eq!(room(&["--waiting-room-timeout=50s"]), (None, 1));
+    for bad in ["0s", "-1s", "25h"] {
+        let flag = format!("--waiting-room-timeout={bad}");
+        assert!(Line::try_parse_from(["plumbline", "--endpoints=127.0.0.1:1", &flag]).is_err());
+    }
+}

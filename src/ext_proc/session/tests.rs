@@ -183,6 +183,73 @@ fn a_body_over_the_limit_is_413_as_soon_as_it_is_over() {
     assert_eq!(full_duplex(events), ["immediate 413", "complete", "close"]);
 }
 
+/// What a request that waits answers to `events` before its pick is asked for again.
+fn while_held(modes: Modes, before: Vec<Event>, held: Vec<Event>) -> (bool, Vec<String>) {
+    let mut session = Session::new(200_000);
+    session.declare(modes, false);
+    let mut actions = Vec::new();
+    before.into_iter().for_each(|event| session.on(event, &mut actions));
+    assert_eq!(actions.pop(), Some(Action::Pick));
+    let may_wait = session.may_wait();
+    held.into_iter().for_each(|event| session.on(event, &mut actions));
+    session.resume(&mut actions);
+    let mut log = Vec::new();
+    let mut next = 0;
+    while next < actions.len() {
+        match actions[next].clone() {
+            Action::Pick => session.decided(Ok(destination()), &mut actions),
+            Action::Reply(reply) => log.push(short(&reply)),
+            Action::Complete => log.push("complete".into()),
+            Action::Close => log.push("close".into()),
+        }
+        next += 1;
+    }
+    (may_wait, log)
+}
+
+/// Repeats while held are answered by nothing; a reply of the gateway's own ends the wait. Mutants: a
+/// repeat collected again; a pick for a request that is over; the body kept for it.
+#[test]
+fn a_held_request_hears_and_is_sent_once() {
+    let whole = || vec![HEAD, body("abc", true)];
+    let to = "RH 10.0.0.1:8000";
+    let again = vec![body("abc", true), HEAD, Event::RequestTrailers];
+    assert_eq!(
+        while_held(Modes::default(), whole(), again),
+        (true, vec![to.into(), "RP 3!".into()])
+    );
+    let trailers = vec![HEAD, body("abc", false), Event::RequestTrailers];
+    let sent = vec![to.into(), "RP 3".into(), "RT".into()];
+    assert_eq!(while_held(Modes::default(), trailers, vec![Event::RequestTrailers]), (true, sent));
+    let reply = vec![Event::ResponseHeaders { end: true }];
+    let over = vec!["SH".into(), "complete".into()];
+    assert_eq!(while_held(Modes::default(), whole(), reply), (true, over));
+}
+
+/// Where the gateway runs a timer, or there is no body to hold, nothing waits. Mutants: any of them
+/// left out.
+#[test]
+fn only_a_full_duplex_body_may_wait() {
+    let get = || vec![Event::RequestHeaders(Head { end: true, upgrade: false })];
+    let upgrade = || vec![Event::RequestHeaders(Head { end: false, upgrade: true })];
+    let post = || vec![HEAD, body("abc", true)];
+    let with = |request| Modes { request, response: BodyMode::FullDuplex };
+    for (mode, before) in [
+        (BodyMode::FullDuplex, get()),
+        (BodyMode::FullDuplex, upgrade()),
+        (BodyMode::Streamed, vec![HEAD]),
+        (BodyMode::None, vec![HEAD]),
+    ] {
+        assert!(!while_held(with(mode), before, vec![]).0, "{mode:?}");
+    }
+    for mode in [BodyMode::Buffered, BodyMode::BufferedPartial] {
+        let mut session = Session::new(9);
+        session.declare(with(mode), false);
+        post().into_iter().for_each(|event| session.on(event, &mut Vec::new()));
+        assert!(session.is_picking() && !session.may_wait(), "{mode:?}");
+    }
+}
+
 /// Mutant: answering anyway.
 #[test]
 fn a_watching_gateway_gets_no_answer() {

@@ -173,9 +173,9 @@ spec:
 #[test]
 fn a_border_is_a_line_that_begins_with_three_dashes() {
     let text = format!("%YAML 1.2\n# --- \n---\n{OBJECTIVE}\n  # ---\n---x: 1\n");
-    assert_eq!(pieces(&text).len(), 1);
-    assert_eq!(pieces("a: 1\r\n---\r\nb: 2\n---").len(), 3);
-    assert_eq!(pieces("")[0], (0, ""));
+    assert_eq!(yaml::documents(&text).len(), 1);
+    assert_eq!(yaml::documents("a: 1\r\n---\r\nb: 2\n---").len(), 3);
+    assert_eq!(yaml::documents("")[0], (0, ""));
 }
 
 proptest! {

@@ -7,7 +7,7 @@ use rand::rngs::SmallRng;
 use super::*;
 use crate::endpoint::{Endpoint, Load, Signal};
 use crate::pool::{Member, PoolView, Slot};
-use crate::routing::{Profile, Refusal, Scratch, schedule};
+use crate::routing::{Ask, Profile, Refusal, Scratch, schedule};
 use crate::thresholds::Thresholds;
 
 /// A pool of two ranks, another IPv4 server and two ranks of an IPv6 server.
@@ -77,13 +77,14 @@ fn pick(loads: &[Load], hint: &Hint, seed: u64) -> Result<Option<usize>, Refusal
     let (profile, thresholds) = (Profile::default(), Thresholds::default());
     let mut rng = SmallRng::seed_from_u64(seed);
     let mut scratch = Scratch::default();
-    let order = schedule(&view, subset.as_ref(), &profile, &thresholds, &mut rng, &mut scratch);
+    let ask = Ask { subset: subset.as_ref(), ..Ask::default() };
+    let order = schedule(&view, &ask, &profile, &thresholds, &mut rng, &mut scratch);
     order.map(|mut order| order.next())
 }
 
 fn load(waiting: f64) -> Load {
     let read = |value| Signal::Read { value, age: std::time::Duration::ZERO };
-    Load { waiting: read(waiting), running: read(0.0), kv: read(0.0), in_flight: 0, ranks: 1 }
+    Load { waiting: read(waiting), running: read(0.0), kv: read(0.0), ..Load::default() }
 }
 
 /// The filter fails open within the subset, not out of it. Mutant: applying the subset after the
@@ -120,7 +121,10 @@ proptest! {
         let loads = queues.map(|waiting| load(f64::from(waiting)));
         match pick(&loads, &hint, seed) {
             Ok(picked) => prop_assert!(allowed.contains(&picked.unwrap())),
-            Err(Refusal::NoEndpoints) => prop_assert!(allowed.is_empty()),
+            Err(refusal) => {
+                prop_assert_eq!(refusal, Refusal::NoEndpoints);
+                prop_assert!(allowed.is_empty());
+            }
         }
     }
 

@@ -1,22 +1,34 @@
 //! What each fuzz target does with its bytes; used by `fuzz/targets` and by the corpus tests.
 #![allow(dead_code)] // A fuzz target uses one of them.
 
-use plumbline::config::{Params, resolve};
+use plumbline::config::scaling::{self, Held};
+use plumbline::config::{Layers, Params, resolve};
 use plumbline::discovery::document;
 use plumbline::ext_proc::session::{Action, Chunk, Event, Head, MAX_PIECE, Reply, Session};
-use plumbline::poller::engines::Engines;
+use plumbline::poller::engines::{self, Engines};
 use plumbline::poller::reading::read_page;
 use plumbline::request::{Api, BodyReader, rewrite_model};
 use plumbline::response::{ResponseHead, ResponseReader, Restore};
+use plumbline::thresholds::Thresholds;
 
 /// Any page is read without a panic, and what is read is finite and not negative.
 pub fn exposition(data: &[u8]) {
     let engines = Engines::default();
     for name in ["vllm", "sglang", "trtllm-serve", "triton-tensorrt-llm", "triton"] {
         let reading = read_page(data, engines.named(name).expect("built in"));
-        for value in [reading.waiting, reading.running, reading.kv].into_iter().flatten() {
+        let load = [reading.waiting, reading.running, reading.kv];
+        for value in load.into_iter().chain(reading.vitals).flatten() {
             assert!(value.is_finite() && value >= 0.0);
         }
+    }
+}
+
+/// Any text is engines or a reason; what is accepted answers any endpoint and reads any page.
+pub fn engines_document(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    match engines::read_document(text, None) {
+        Ok(engines) => drop(read_page(data, engines.of(&std::collections::BTreeMap::new()))),
+        Err(error) => assert!(!error.to_string().is_empty()),
     }
 }
 
@@ -25,6 +37,26 @@ pub fn endpoints_document(data: &[u8]) {
     for endpoint in document::parse(data).map(|parsed| parsed.endpoints).unwrap_or_default() {
         assert!(endpoint.address.port() > 0);
         assert_eq!(endpoint.address.to_string().parse(), Ok(endpoint.address));
+    }
+}
+
+/// Any file is layers or a reason; whatever it says, each resolved line keeps every rule, routing and
+/// scaling agree, and reading it again changes nothing. Other kinds of configuration do not panic on it.
+pub fn scaling_config(data: &[u8]) {
+    let _ = plumbline::config::epp::read(data);
+    let Ok(document) = scaling::read(data) else { return };
+    let (held, _) = Held::default().next(&document);
+    assert_eq!(held.next(&document).0, held);
+    let layers = Layers { scaling: held, ..Layers::default() };
+    let (table, _) = layers.table();
+    for (model, namespace) in [("m", "ns"), ("", "")] {
+        let line = layers.line(Some(model), namespace);
+        assert_eq!(table.entry(model, namespace), line.entry);
+        assert!(Thresholds::try_new(line.entry.thresholds.numbers()).is_ok());
+        for analyzer in &line.entry.analyzers {
+            let (up, down) = line.entry.bounds(&analyzer.name);
+            assert!(up > down && up <= 1.0 && down > 0.0, "{up} {down}");
+        }
     }
 }
 

@@ -1,27 +1,25 @@
 //! The dialogs that were recorded straight over gRPC.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use plumbline::app::Source;
 use plumbline::conformance::connection::{Target, connect};
 use plumbline::conformance::dialog::{Step, parse};
 use plumbline::conformance::play::{Pace, Play};
+use plumbline::flow::Limits;
 use plumbline::manifests::{Content, Manifests};
 use serde_json::Value;
 use tonic::transport::Channel;
 
-use super::normal::{self, POOL, extent, extent_of};
-use super::pages::Pages;
+use super::normal::{self, POOL, SATURATED_POOL, extent, extent_of};
+use super::pages::{self, Pages};
 use super::summaries;
 use super::table::{Outcome, Table, updating};
-use crate::harness::{Picker, Plan, wait_for};
+use crate::harness::{Picker, Plan, PoolFile};
 
 /// Setups that do not exist yet: how many dialogs each has, and what they come with.
 const LATER: &[(&str, usize, &str)] = &[
-    ("flow-empty", 3, "flow control"),
     ("flow-evict", 2, "flow control"),
     ("flow-idle", 5, "flow control"),
     ("flow-saturated", 7, "flow control"),
@@ -29,11 +27,9 @@ const LATER: &[(&str, usize, &str)] = &[
     ("kube-appprotocol-h2c", 1, "Kubernetes"),
     ("kube-appprotocol-h2c-vllmgrpc", 1, "Kubernetes"),
     ("kube-appprotocol-http", 1, "Kubernetes"),
-    ("kube-empty", 1, "Kubernetes"),
     ("kube-leader-election", 1, "Kubernetes"),
     ("kube-nopool", 2, "Kubernetes"),
     ("kube-ranks", 1, "Kubernetes"),
-    ("kube-saturated", 4, "Kubernetes"),
     ("kube-v6", 5, "Kubernetes"),
     ("no-endpoint-filter", 1, "plugins"),
     ("openai-only", 1, "parser lists"),
@@ -83,25 +79,31 @@ fn recorded() -> Vec<Recorded> {
 
 /// Pickers for the setups that exist.
 struct Worlds {
-    _pages: Pages,
+    _pages: [Pages; 2],
     idle: Picker,
     empty: Picker,
     /// Takes no notice of subsets.
     unfiltered: Picker,
     /// With the objectives and rewrites of the recorded cluster, from a file.
     kube: Picker,
+    /// The same before a saturated pool.
+    saturated: Picker,
+    /// The same before an empty one.
+    nobody: Picker,
     /// Its endpoints come from a file, so that they can leave.
     file: Picker,
-    endpoints: PathBuf,
+    file_pool: PoolFile,
+    /// Empty at first, and requests wait as long as they did when it was recorded.
+    room: Picker,
+    room_pool: PoolFile,
     _folder: tempfile::TempDir,
 }
 
 impl Worlds {
     async fn start() -> Self {
-        let pages = Pages::start(&POOL);
+        let pages =
+            [Pages::start(&POOL, pages::IDLE), Pages::start(&SATURATED_POOL, pages::SATURATED)];
         let folder = tempfile::tempdir().unwrap();
-        let endpoints = folder.path().join("endpoints.yaml");
-        std::fs::write(&endpoints, document(&POOL)).unwrap();
         let plan = Plan::default();
         let idle = Picker::inside(plan.settings(&POOL.join(","))).await;
         let empty = Picker::inside(plan.settings("")).await;
@@ -110,19 +112,42 @@ impl Worlds {
         let unfiltered = Picker::inside(settings).await;
         let manifests = folder.path().join("manifests.yaml");
         std::fs::write(&manifests, MANIFESTS).unwrap();
-        let mut settings = plan.settings(&POOL.join(","));
         let (opened, findings) = Manifests::open(manifests, Some("p".to_owned())).unwrap();
         assert!(findings.errors.is_empty(), "{:?}", findings.errors);
         let Content { rewrites, objectives } = opened.content();
-        settings.policy = settings.policy.with_documents(rewrites, objectives);
-        let kube = Picker::inside(settings).await;
-        let mut settings = plan.settings("");
-        settings.source = Source::File(endpoints.clone());
-        let file = Picker::inside(settings).await;
-        for picker in [&idle, &empty, &unfiltered, &kube, &file] {
+        let cluster = async |endpoints: &str| {
+            let mut settings = plan.settings(endpoints);
+            let (rewrites, objectives) = (rewrites.clone(), objectives.clone());
+            settings.policy = settings.policy.with_documents(rewrites, objectives);
+            Picker::inside(settings).await
+        };
+        let kube = cluster(&POOL.join(",")).await;
+        let saturated = cluster(&SATURATED_POOL.join(",")).await;
+        let nobody = cluster("").await;
+        let (file_pool, room_pool) = (PoolFile::empty(), PoolFile::empty());
+        let file = Picker::inside(file_pool.source(plan.settings(""))).await;
+        let wait = Duration::from_millis(1_500);
+        let waiting_room = Some(Limits { wait, ..Limits::default() });
+        let plan = Plan { waiting_room, ..plan };
+        let room = Picker::inside(room_pool.source(plan.settings(""))).await;
+        for picker in [&idle, &empty, &unfiltered, &kube, &saturated, &nobody, &file, &room] {
             picker.ready().await;
         }
-        Self { _pages: pages, idle, empty, unfiltered, kube, file, endpoints, _folder: folder }
+        file_pool.set(&file, &POOL).await;
+        Self {
+            _pages: pages,
+            idle,
+            empty,
+            unfiltered,
+            kube,
+            saturated,
+            nobody,
+            file,
+            file_pool,
+            room,
+            room_pool,
+            _folder: folder,
+        }
     }
 
     /// The picker of a setup; none for one that is listed as coming later.
@@ -135,33 +160,22 @@ impl Worlds {
             "no-subset-filter" => Some(&self.unfiltered),
             "empty" => Some(&self.empty),
             "kube" => Some(&self.kube),
+            "kube-saturated" => Some(&self.saturated),
+            "kube-empty" => Some(&self.nobody),
+            "flow-empty" => Some(&self.room),
             _ => None,
         }
     }
 
     async fn event(&self, what: &str) {
-        let now: &[&str] = match what {
-            "all endpoints removed from the pool" => &[],
-            "endpoints restored" => &POOL,
+        match what {
+            "all endpoints removed from the pool" => self.file_pool.set(&self.file, &[]).await,
+            "endpoints restored" => self.file_pool.set(&self.file, &POOL).await,
+            "one endpoint joins" => self.room_pool.set(&self.room, &POOL[..1]).await,
+            "it leaves" => self.room_pool.set(&self.room, &[]).await,
             other => panic!("{other}"),
-        };
-        let next = self.endpoints.with_extension("next");
-        std::fs::write(&next, document(now)).unwrap();
-        std::fs::rename(next, &self.endpoints).unwrap();
-        wait_for(what, async || {
-            let seen = self.file.pool().await.len();
-            if seen == now.len() { Ok(()) } else { Err(format!("{seen} endpoints")) }
-        })
-        .await;
+        }
     }
-}
-
-fn document(endpoints: &[&str]) -> String {
-    let entries = endpoints.iter().map(|endpoint| {
-        let (address, port) = endpoint.split_once(':').unwrap();
-        format!("{{name: e-{address}, address: {address}, port: \"{port}\"}}")
-    });
-    format!("endpoints: [{}]\n", entries.collect::<Vec<_>>().join(", "))
 }
 
 /// How often a dialog runs whose picks were recorded. Two endpoints, 24 runs: one of eight million

@@ -17,6 +17,8 @@ use serde_json::{Value, json};
 
 /// The pool of every recorded setup.
 pub const POOL: [&str; 2] = ["127.0.7.1:8000", "127.0.7.2:8000"];
+/// Stands for it where it is saturated.
+pub const SATURATED_POOL: [&str; 2] = ["127.0.7.3:8000", "127.0.7.4:8000"];
 
 /// Recorded answers in a line.
 pub fn recorded(request: &[Value], response: &[Value]) -> String {
@@ -118,7 +120,7 @@ fn normal_header(header: &mut Value, ours: bool) {
 }
 
 fn normal_endpoint(to: &mut Value) {
-    if to.as_str().is_some_and(|to| POOL.contains(&to)) {
+    if to.as_str().is_some_and(|to| [POOL, SATURATED_POOL].concat().contains(&to)) {
         *to = "<endpoint>".into();
     }
 }

@@ -1,4 +1,4 @@
-//! The pool of the recorded setups: idle vLLM pages at the very addresses that dialogs name.
+//! The pools of the recorded setups: vLLM pages, the idle ones at the very addresses that dialogs name.
 
 use std::net::SocketAddr;
 
@@ -6,15 +6,19 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 
-const PAGE: &str = "vllm:num_requests_waiting 0\nvllm:num_requests_running 0\n\
-                    vllm:kv_cache_usage_perc 0\n";
+/// Nothing to do.
+pub const IDLE: &str = "vllm:num_requests_waiting 0\nvllm:num_requests_running 0\n\
+                        vllm:kv_cache_usage_perc 0\n";
+/// Far over the line.
+pub const SATURATED: &str = "vllm:num_requests_waiting 50\nvllm:num_requests_running 0\n\
+                             vllm:kv_cache_usage_perc 0.99\n";
 
 /// Serves the pages until it is dropped.
 pub struct Pages(#[allow(dead_code)] JoinSet<()>);
 
 impl Pages {
     /// Two test processes may serve the same addresses side by side: their pages are equal.
-    pub fn start(addresses: &[&str]) -> Self {
+    pub fn start(addresses: &[&str], page: &'static str) -> Self {
         let mut tasks = JoinSet::new();
         for address in addresses {
             let socket = TcpSocket::new_v4().unwrap();
@@ -22,21 +26,21 @@ impl Pages {
             socket.set_reuseaddr(true).unwrap();
             let address: SocketAddr = address.parse().unwrap();
             socket.bind(address).unwrap_or_else(|error| panic!("{address}: {error}"));
-            tasks.spawn(serve(socket.listen(128).unwrap()));
+            tasks.spawn(serve(socket.listen(128).unwrap(), page));
         }
         Self(tasks)
     }
 }
 
-async fn serve(listener: TcpListener) {
+async fn serve(listener: TcpListener, page: &'static str) {
     let mut connections = JoinSet::new();
     while let Ok((tcp, _)) = listener.accept().await {
-        connections.spawn(async move { drop(answer(tcp).await) });
+        connections.spawn(async move { drop(answer(tcp, page).await) });
     }
 }
 
 /// Every request is one for the page; scrapers send no body.
-async fn answer(mut tcp: TcpStream) -> std::io::Result<()> {
+async fn answer(mut tcp: TcpStream, page: &str) -> std::io::Result<()> {
     let mut head = Vec::new();
     let mut buffer = [0; 4096];
     loop {
@@ -47,8 +51,8 @@ async fn answer(mut tcp: TcpStream) -> std::io::Result<()> {
         head.extend(&buffer[..read]);
         if head.ends_with(b"\r\n\r\n") {
             head.clear();
-            let length = PAGE.len();
-            let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{PAGE}");
+            let length = page.len();
+            let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{page}");
             tcp.write_all(answer.as_bytes()).await?;
         }
     }

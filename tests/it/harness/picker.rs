@@ -107,6 +107,19 @@ impl Picker {
         }
     }
 
+    /// Waits until so many requests of so many bytes wait for an endpoint.
+    pub async fn waiting(&self, requests: u64, bytes: u64) {
+        wait_for(&format!("{requests} requests wait"), async || {
+            let page = Ask::get("/debug/flow").whole(self.admin).await;
+            let page: Value = serde_json::from_slice(&page.body).expect("JSON");
+            let seen = (page["requests"].as_u64(), page["bytes"].as_u64());
+            if seen == (Some(requests), Some(bytes)) { Ok(()) } else { Err(page.to_string()) }
+        })
+        .await;
+        assert_eq!(self.metric("plumbline_waiting_requests").await, requests);
+        assert_eq!(self.metric("plumbline_waiting_bytes").await, bytes);
+    }
+
     /// Open ext_proc streams.
     pub async fn streams(&self) -> u64 {
         self.metric("plumbline_ext_proc_streams").await

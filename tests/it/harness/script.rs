@@ -163,6 +163,16 @@ impl Script {
         Refused::of(response)
     }
 
+    /// The first answer: the request goes on, or is refused.
+    pub async fn routed_or_refused(&mut self) -> Result<Heard, Refused> {
+        let message = super::soon("an answer", self.from.message()).await.expect("no error");
+        let message = message.expect("an answer, not the end");
+        match message.response {
+            Some(Response::ImmediateResponse(response)) => Err(Refused::of(response)),
+            _ => Ok(Heard::checked(message)),
+        }
+    }
+
     /// Hears the destination and then the pieces of a full-duplex request body to its end.
     pub async fn sent_on(&mut self) -> (String, Vec<u8>) {
         let destination = self.answer().await.destination().to_owned();

@@ -8,7 +8,7 @@ use tonic_health::pb::health_client::HealthClient;
 
 use crate::harness::picker::Picker;
 use crate::harness::script::{Heard, Script, connect};
-use crate::harness::{Ask, Plan, World, soon, wait_for};
+use crate::harness::{Ask, Plan, PoolFile, World, soon, wait_for};
 
 const NAMES: [&str; 4] =
     ["", "envoy.service.ext_proc.v3.ExternalProcessor", "readiness", "liveness"];
@@ -131,4 +131,37 @@ async fn a_second_signal_ends_at_once_with_1() {
     drained(&picker).await;
     picker.signal("TERM");
     assert_eq!(picker.exit().await.code(), Some(1));
+}
+
+/// U097: requests that wait for an endpoint are told at once that they wait in vain here, and the end is
+/// no later for them. Mutants: 500; held until the drain timeout, or for ever.
+#[tokio::test]
+async fn who_waits_for_an_endpoint_is_sent_elsewhere() {
+    let file = PoolFile::empty();
+    let folder = tempfile::tempdir().unwrap();
+    let flags = [
+        format!("--endpoints-file={}", file.path.display()),
+        "--waiting-room=on".to_owned(),
+        "--secure-serving=false".to_owned(),
+        "--cores=2".to_owned(),
+        "--drain-timeout=0s".to_owned(),
+    ];
+    let mut picker = Picker::process(flags.to_vec(), folder.path()).await;
+    picker.ready().await;
+    let channel = connect(picker.grpc).await;
+    let mut held = Vec::new();
+    for _ in 0..50 {
+        let mut script = Script::open(&channel).await;
+        script.request_headers(&[(":method", "POST"), (":path", "/tokenize")], false);
+        script.request_body(b"x", true);
+        held.push(script);
+    }
+    picker.waiting(50, 50).await;
+    picker.signal("TERM");
+    for mut script in held {
+        let refused = script.refused().await;
+        assert_eq!(refused.status, 503);
+        assert_eq!(refused.reason.as_deref(), Some("rejected-shutting-down"));
+    }
+    assert_eq!(picker.exit().await.code(), Some(0));
 }

@@ -71,8 +71,8 @@ fn flags(more: &[&str]) -> Vec<String> {
     base.iter().chain(more).map(|flag| (*flag).to_owned()).collect()
 }
 
-/// All candidates with their totals, the picked one among them: two unread endpoints score what the
-/// in-flight scorer gives, 1 when idle and 0 when busiest. Mutants: the picked one alone; scores of the
+/// All candidates with their totals, the picked one among them: two unread endpoints are ranked by the
+/// ledger alone, in seconds of waiting; see `prefill-load-scorer`. Mutants: the picked one alone; scores of the
 /// decision before; a rank instead of a total.
 #[tokio::test]
 async fn every_candidate_has_a_score() {
@@ -81,11 +81,13 @@ async fn every_candidate_has_a_score() {
     picker.ready().await;
     let channel = connect(picker.grpc).await;
     let (first, scores, _open) = ask(&channel).await;
-    let idle = ENDPOINTS.map(|endpoint| (endpoint.to_owned(), 1.0));
+    // The shortest prompt counts 16 tokens, the request's own four times, at 10,000 a second.
+    let score = |queued: f64, batch: f64| 1.0 / (1.0 + (queued + 4.0 * 16.0) / 10_000.0 + batch);
+    let idle = ENDPOINTS.map(|endpoint| (endpoint.to_owned(), score(0.0, 0.0)));
     assert_eq!(scores, Some(idle.into()));
     let (second, scores, _open) = ask(&channel).await;
     assert_ne!(first, second);
-    assert_eq!(scores, Some([(first, 0.0), (second, 1.0)].into()));
+    assert_eq!(scores, Some([(first, score(16.0, 0.5 / 1.5)), (second, score(0.0, 0.0))].into()));
 }
 
 /// Mutant: scores without the flag.

@@ -7,9 +7,14 @@
 
 use std::collections::BTreeMap;
 
+use plumbline::endpoint::Signal;
+use plumbline::poller::access::Access;
 use plumbline::poller::engines::{EngineConfig, Engines};
 use plumbline::poller::reading::{Fault, Reading, read_page};
 use serde_json::Value;
+
+use crate::scrape::Watch;
+use crate::scrape::server::{Reply, Server};
 
 const METRICS: &str = include_str!("../../data/epp-vectors/metrics.jsonl");
 const SPECS: &str = include_str!("../../data/epp-vectors/metric-spec.jsonl");
@@ -124,8 +129,8 @@ const DIFFERENCES: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// Pages that upstream never read, because the answer's status was not 200. A status is the scrape
-/// loop's business and not the page's.
+/// Pages that are never read, there and here, because the answer's status is not 200. They are played
+/// through the whole loop.
 const NOT_A_PAGE: &[&str] = &["metrics/http-503", "metrics/http-204"];
 
 #[derive(Default)]
@@ -134,22 +139,40 @@ struct Count {
     differing: Vec<String>,
 }
 
-/// Mutant: reading the first series only, keeping NaN, or dropping the old KV name turns it red.
-#[test]
-fn metrics_pages_read_as_recorded() {
+/// Mutant: reading the first series only, keeping NaN, or dropping the old KV name turns it red; so
+/// does reading a page whatever its status.
+#[tokio::test]
+async fn metrics_pages_read_as_recorded() {
     let mut count = Count::default();
     let mut elsewhere = Vec::new();
     for case in cases(METRICS) {
         if case["input"]["status"].is_i64() {
+            assert_eq!(case["output"]["update_time_renewed"], false);
+            assert!(case["output"]["poll_error"].is_string());
+            unread(&case).await;
             elsewhere.push(case["case"].as_str().unwrap().to_owned());
+            count.agreed += 1;
         } else {
             let (reading, keys) = answer(&case).unwrap();
             compare(&case, &reading, &keys, &mut count);
         }
     }
     assert_eq!(elsewhere, NOT_A_PAGE);
-    assert_eq!(count.agreed + count.differing.len() + elsewhere.len(), 46);
+    assert_eq!(count.agreed + count.differing.len(), 46);
     finish("metrics/", count);
+}
+
+/// A page that comes with another status than 200 changes nothing and is an error.
+async fn unread(case: &Value) {
+    let (name, input) = (case["case"].as_str().unwrap(), &case["input"]);
+    let status = input["status"].as_i64().unwrap();
+    let body = input["body"].as_str().unwrap().to_owned();
+    let reply = Reply::with(&format!("{status} Said"), "", body.as_bytes());
+    let server = Server::start(move |_| reply.clone()).await;
+    let watch = Watch::start(server.address, Access::default());
+    watch.until("a scrape", |w| w.count("failed") > 0).await;
+    assert_eq!(watch.load().waiting, Signal::Never, "{name}");
+    assert!(watch.error().contains(&status.to_string()), "{name}: {}", watch.error());
 }
 
 /// Mutant: accepting any one bad spec, or matching an absent label as empty, turns it red.

@@ -12,7 +12,7 @@ use plumbline::pool::{Member, PoolView, Slot};
 use plumbline::routing::filter::Filter;
 use plumbline::routing::picker::{Choice, Picker, Scored};
 use plumbline::routing::scorer::Scorer;
-use plumbline::routing::{self, Profile, Scratch};
+use plumbline::routing::{self, Ask, Profile, Scratch};
 use plumbline::saturation;
 use plumbline::thresholds::Thresholds;
 use rand::SeedableRng;
@@ -77,7 +77,9 @@ fn load(row: &Value) -> Load {
         running: signal(&row["running"]),
         kv: signal(&row["kv"]),
         in_flight: row["in_flight"]["requests"].as_u64().unwrap_or(0) as u32,
+        in_flight_tokens: row["in_flight"]["tokens"].as_u64().unwrap_or(0),
         ranks: 1,
+        ..Load::default()
     }
 }
 
@@ -173,16 +175,29 @@ fn scorer(name: &str, params: &Value) -> Scorer {
             let busy = params["maxBusyScore"].as_f64().filter(|v| (0.0..=1.0).contains(v));
             Scorer::InFlight { idle_threshold: idle, max_busy_score: busy.unwrap_or(1.0) }
         }
+        "running-requests-size-scorer" => Scorer::RunningRequests,
+        "load-aware-scorer" => match params["threshold"].as_i64() {
+            Some(threshold @ 1..) => Scorer::LoadAware { threshold: threshold as u32 },
+            _ => Scorer::LOAD_AWARE,
+        },
+        "token-load-scorer" => match params["queueThresholdTokens"].as_i64() {
+            Some(threshold @ 1..) => Scorer::TokenLoad { threshold: threshold as u64 },
+            _ => Scorer::TOKEN_LOAD,
+        },
         other => panic!("no scorer {other}"),
     }
 }
 
 fn scores(input: &Value) -> Value {
+    scores_of(input, &Ask::default())
+}
+
+fn scores_of(input: &Value, ask: &Ask<'_>) -> Value {
     let table = Table::of(input);
     let candidates: Vec<u32> = (0..table.loads.len() as u32).collect();
     let mut totals = vec![0.0; candidates.len()];
     let scorer = scorer(input["plugin"].as_str().unwrap(), &input["params"]);
-    scorer.add(&table.view(), &Thresholds::default(), &candidates, 1.0, &mut totals);
+    scorer.add(&table.view(), &Thresholds::default(), ask, &candidates, 1.0, &mut totals);
     let scores: BTreeMap<_, _> =
         totals.iter().enumerate().map(|(i, total)| (table.id(i), *total)).collect();
     json!({ "scores": scores })
@@ -257,11 +272,48 @@ fn active_request_scorer() {
     replay("active-request-scorer", &[], scores, close_after_clamp);
 }
 
+/// Mutants: the range of the waiting requests; the most scoring 1.
+#[test]
+fn running_requests_size_scorer() {
+    replay("running-requests-size-scorer", &[], scores, close_after_clamp);
+}
+
+/// Mutants: no lower bound; an empty queue that scores 1; a threshold of 0 taken as it is.
+#[test]
+fn load_aware_scorer() {
+    let differences = [Difference {
+        case: "load-aware-scorer/negative-queue",
+        ours: r#"{"scores":{"a":0}}"#,
+        why: NAN,
+    }];
+    replay("load-aware-scorer", &differences, scores, close_after_clamp);
+}
+
+/// Recorded is a request whose uncached part differs by endpoint; a score looks at one endpoint only, so
+/// each is asked for with its own. Mutants: the request's own tokens left out; a threshold below 1 taken
+/// as it is.
+#[test]
+fn token_load_scorer() {
+    let answer = |input: &Value| {
+        let mut all = json!({});
+        for row in input["endpoints"].as_array().unwrap() {
+            let mut one = input.clone();
+            one["endpoints"] = json!([row]);
+            let prompt_tokens = row["uncached"].as_u64().unwrap_or(0);
+            let ask = Ask { prompt_tokens, ..Ask::default() };
+            let scores = scores_of(&one, &ask)["scores"].as_object().unwrap().clone();
+            all.as_object_mut().unwrap().extend(scores);
+        }
+        json!({ "scores": all })
+    };
+    replay("token-load-scorer", &[], answer, close_after_clamp);
+}
+
 /// Mutant: dividing by the sum of the weights, or no clamp.
 #[test]
 fn profile_sum() {
     let later = "the prefix scorer comes with the prefix index";
-    let roles = "the role filters come with disaggregation";
+    let drained = "a pool without a fitting server is not busy: 503, and the filter is named";
     let differences = [
         Difference {
             case: "profile-sum/default-weights-like",
@@ -270,8 +322,8 @@ fn profile_sum() {
         },
         Difference {
             case: "profile-sum/filter-drains",
-            ours: r#"{"unsupported":"decode-filter"}"#,
-            why: roles,
+            ours: r#"{"refused":"Drained(Decode)"}"#,
+            why: drained,
         },
         Difference {
             case: "profile-sum/clamp-over-one",
@@ -290,8 +342,13 @@ fn profile_sum() {
             Profile { filters: vec![], scorers: vec![], picker: Picker::one(Choice::MaxScore) };
         for plugin in input["plugins"].as_array().unwrap() {
             let name = plugin["plugin"].as_str().unwrap();
-            if matches!(name, "prefix-cache-scorer" | "decode-filter") {
-                return json!({ "unsupported": name });
+            match name {
+                "prefix-cache-scorer" => return json!({ "unsupported": name }),
+                "decode-filter" => {
+                    profile.filters.push(Filter::Decode);
+                    continue;
+                }
+                _ => {}
             }
             let weight = plugin["weight"].as_f64().unwrap();
             profile.scorers.push((scorer(name, &Value::Null), weight));
@@ -301,13 +358,16 @@ fn profile_sum() {
         for _ in 0..64 {
             let order = routing::schedule(
                 &table.view(),
-                None,
+                &Ask::default(),
                 &profile,
                 &Thresholds::default(),
                 &mut rng,
                 &mut scratch,
             );
-            picked.insert(table.id(order.unwrap().next().unwrap()));
+            match order {
+                Ok(mut order) => picked.insert(table.id(order.next().unwrap())),
+                Err(refusal) => return json!({ "refused": format!("{refusal:?}") }),
+            };
         }
         let totals: BTreeMap<_, _> =
             scratch.totals().map(|(index, total)| (table.id(index), total)).collect();

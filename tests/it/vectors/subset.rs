@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use plumbline::endpoint::{Endpoint, Load};
 use plumbline::pool::{Member, PoolView, Slot};
 use plumbline::routing::subset::{Hint, HintItem};
-use plumbline::routing::{self, Profile, Refusal, Scratch, Subset};
+use plumbline::routing::{self, Ask, Profile, Refusal, Scratch, Subset};
 use plumbline::thresholds::Thresholds;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
@@ -73,21 +73,16 @@ fn answer(input: &Value) -> Value {
     let loads = vec![Load::default(); members.len()];
     let view = PoolView { members: &members, loads: &loads };
     let subset = Subset::from_hint(&hint(&input["subset"]));
+    let ask = Ask { subset: subset.as_ref(), ..Ask::default() };
     let (profile, thresholds) = (Profile::default(), Thresholds::default());
     let (mut rng, mut scratch) = (SmallRng::seed_from_u64(9), Scratch::default());
     let mut seen = BTreeSet::new();
     for _ in 0..200 {
-        let order = routing::schedule(
-            &view,
-            subset.as_ref(),
-            &profile,
-            &thresholds,
-            &mut rng,
-            &mut scratch,
-        );
+        let order = routing::schedule(&view, &ask, &profile, &thresholds, &mut rng, &mut scratch);
         match order {
             Ok(mut order) => _ = seen.insert(&*members[order.next().unwrap()].destination),
-            Err(Refusal::NoEndpoints) => return json!({ "refused": true }),
+            Err(Refusal::EmptyPool | Refusal::NoEndpoints) => return json!({ "refused": true }),
+            Err(other) => return json!({ "refused": format!("{other:?}") }),
         }
     }
     json!({ "destinations_seen": seen })
