@@ -147,10 +147,12 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "pool",
             "routing",
             "scaling_entry",
+            "scaling",
             "sim",
             "telemetry",
             "thresholds",
             "units",
+            "yaml",
         ],
     ),
 ];
