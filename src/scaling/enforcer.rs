@@ -106,9 +106,9 @@ pub fn enforce(
     let wake = asleep && orders.held > 0;
     let reason = match (wake, orders.scale_to_zero) {
         (true, _) => format!("{} requests are held: waking", orders.held),
-        (false, false) => "the last replica stays".to_owned(),
-        // Where zero is allowed, a model that sleeps goes on sleeping.
-        (false, true) => return steps,
+        (false, false) if !asleep => "the last replica stays".to_owned(),
+        // A model that sleeps goes on sleeping, whoever sent it there.
+        _ => return steps,
     };
     for role in needed_roles(variants) {
         steps.extend(one_of(variants, role, &reason, inventory.as_deref_mut()));

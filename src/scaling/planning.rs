@@ -454,3 +454,6 @@ fn clamp(course: &mut Course<'_>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,9 +6,9 @@
 
 mod engine_args;
 mod queue_model;
-mod spare;
+pub mod spare;
 mod throughput;
-mod tokens;
+pub mod tokens;
 
 use std::collections::BTreeMap;
 
@@ -77,7 +77,17 @@ fn cases(part: &str) -> BTreeMap<String, Case> {
 
 /// Replays every case of `part`, and reports all disagreements at once.
 pub fn replay(part: &str, answer: impl Fn(&Value) -> Value, expected: impl Fn(&Value) -> Value) {
-    let mut table = differences(part);
+    replay_against(part, part, answer, expected);
+}
+
+/// The same with rows of the table that stand under a name of their own.
+pub fn replay_against(
+    part: &str,
+    rows: &str,
+    answer: impl Fn(&Value) -> Value,
+    expected: impl Fn(&Value) -> Value,
+) {
+    let mut table = differences(rows);
     let all = cases(part);
     let (mut wrong, mut equal, total) = (Vec::new(), 0, all.len());
     for (name, case) in &all {
@@ -99,8 +109,8 @@ pub fn replay(part: &str, answer: impl Fn(&Value) -> Value, expected: impl Fn(&V
         }
     }
     wrong.extend(table.keys().map(|name| format!("{name}: no such case")));
-    assert!(wrong.is_empty(), "{part}:\n{}", wrong.join("\n"));
-    println!("{part}: {equal} of {total} equal, {} differ on purpose", total - equal);
+    assert!(wrong.is_empty(), "{rows}:\n{}", wrong.join("\n"));
+    println!("{rows}: {equal} of {total} equal, {} differ on purpose", total - equal);
 }
 
 /// Equal, with numbers equal up to the last bits of a sum. A list that is absent is empty.

@@ -13,7 +13,7 @@ use super::{count, number, replay, text};
 /// Time between two runs of a case; so far apart, each run's observations count.
 const CYCLE_MILLIS: u64 = 30_000;
 
-fn thresholds(config: &Value) -> Result<Thresholds, Vec<&'static str>> {
+pub fn thresholds(config: &Value) -> Result<Thresholds, Vec<&'static str>> {
     let draft = Draft {
         kv_cache_util: number(&config["kv_cache_threshold"]).unwrap(),
         queue_depth: number(&config["queue_length_threshold"]).unwrap(),
@@ -24,7 +24,7 @@ fn thresholds(config: &Value) -> Result<Thresholds, Vec<&'static str>> {
     Thresholds::try_new(draft).map_err(|broken| broken.iter().map(|v| v.field).collect())
 }
 
-fn role(value: &Value) -> Role {
+pub fn role(value: &Value) -> Role {
     match value.as_str() {
         Some("prefill") => Role::Prefill,
         Some("decode") => Role::Decode,
@@ -32,7 +32,7 @@ fn role(value: &Value) -> Role {
     }
 }
 
-fn replica(row: &Value) -> Replica {
+pub fn replica(row: &Value) -> Replica {
     Replica {
         pod: text(&row["pod_name"]),
         variant: text(&row["variant_name"]),
@@ -48,7 +48,7 @@ fn replica(row: &Value) -> Replica {
     }
 }
 
-fn variant(state: &Value) -> Variant {
+pub fn variant(state: &Value) -> Variant {
     Variant {
         name: text(&state["variant_name"]),
         cost: number(&state["cost"]).unwrap(),
@@ -65,7 +65,7 @@ fn variant(state: &Value) -> Variant {
     }
 }
 
-fn model(replicas: Vec<Replica>, variants: Vec<Variant>, queue: &Value) -> ModelInput {
+pub fn model(replicas: Vec<Replica>, variants: Vec<Variant>, queue: &Value) -> ModelInput {
     ModelInput {
         model_id: "m".to_owned(),
         namespace: "ns".to_owned(),
