@@ -1,6 +1,6 @@
 //! Configuration: from what users write to one validated [`Policy`].
 //!
-//! Decides how layers merge and what is refused; reads no file of its own accord and starts nothing.
+//! Decides how layers merge and what is refused; reads a file only where it is told to, starts nothing.
 //! Every layer reports all of its violations at once.
 
 pub mod epp;

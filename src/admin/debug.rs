@@ -18,6 +18,7 @@ use crate::pool::PoolView;
 use crate::reckoning;
 use crate::routing::rewrite::{InForce, Target};
 use crate::saturation;
+use crate::scaling_entry::{ScalingEntry, ScalingTable};
 use crate::thresholds::Thresholds;
 use crate::units::GoDuration;
 
@@ -107,8 +108,48 @@ pub(super) fn policy(policy: &Policy) -> Value {
         "generation": policy.generation,
         "digest": policy.digest,
         "thresholds": thresholds(policy),
+        "scaling": scaling(&policy.scaling),
         "rewrites": rewrites(policy),
         "objectives": objectives(policy),
+    })
+}
+
+/// What scaling is told about every model, by key; of a namespace's own map with its name before it.
+fn scaling(table: &ScalingTable) -> Value {
+    let local = table.local.iter().map(|(name, scope)| (format!("{name}/"), scope));
+    let scopes = std::iter::once((String::new(), &table.global)).chain(local);
+    let mut entries = Map::new();
+    for (prefix, scope) in scopes {
+        entries.insert(format!("{prefix}default"), entry(&scope.default));
+        let models = scope.models.iter().map(|(key, of)| (format!("{prefix}{key}"), entry(of)));
+        entries.extend(models);
+    }
+    json!({ "selection": table.selection.name(), "entries": entries })
+}
+
+fn entry(entry: &ScalingEntry) -> Value {
+    let line = entry.thresholds.numbers();
+    let analyzers = entry.analyzers.iter().map(|analyzer| {
+        let (up, down) = entry.bounds(&analyzer.name);
+        json!({
+            "name": analyzer.name,
+            "enabled": analyzer.enabled,
+            "score": analyzer.score,
+            "scaleUpThreshold": up,
+            "scaleDownBoundary": down,
+        })
+    });
+    json!({
+        "kvCacheThreshold": line.kv_cache_util,
+        "queueLengthThreshold": whole(line.queue_depth),
+        "kvSpareTrigger": line.kv_spare_trigger,
+        "queueSpareTrigger": whole(line.queue_spare_trigger),
+        "scaleUpThreshold": line.scale_up_threshold,
+        "scaleDownBoundary": line.scale_down_boundary,
+        "priority": entry.priority,
+        "enableLimiter": entry.enable_limiter,
+        "analyzerName": entry.analyzer_name,
+        "analyzers": analyzers.collect::<Value>(),
     })
 }
 

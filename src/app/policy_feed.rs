@@ -100,11 +100,11 @@ fn report(layers: &Layers, document: &Document, dropped: &[Dropped]) {
     for rejected in &document.rejected {
         let (key, error) = (&rejected.key, &rejected.error);
         let line = rejected.line;
-        tracing::warn!(key, error, line, "Invalid saturation scaling config entry, skipping");
+        tracing::warn!(%key, %error, line, "Invalid saturation scaling config entry, skipping");
     }
     for lost in dropped {
         let (key, error) = (&lost.layer, &lost.rule);
-        tracing::warn!(key, error, "Invalid saturation scaling config entry, skipping");
+        tracing::warn!(%key, %error, "Invalid saturation scaling config entry, skipping");
     }
     for warning in &document.warnings {
         tracing::warn!(%warning, "scaling configuration is doubtful");

@@ -6,6 +6,7 @@
 
 mod bodies;
 mod gate;
+mod one_policy;
 mod storm;
 mod subset;
 mod waiting;

@@ -161,7 +161,9 @@ impl Plan {
     /// The same as flags of the real binary.
     pub fn flags(&self, endpoints: &str) -> Vec<String> {
         let secure = self.security != Security::Plaintext;
-        vec![
+        let scaling = self.scaling_config.iter();
+        let scaling = scaling.map(|path| format!("--scaling-config={}", path.display()));
+        let flags = vec![
             format!("--endpoints={endpoints}"),
             format!("--params={}", self.params()),
             format!("--secure-serving={secure}"),
@@ -169,7 +171,8 @@ impl Plan {
             "--drain-timeout=0s".to_owned(),
             // More data threads than the gateway has connections.
             "--cores=4".to_owned(),
-        ]
+        ];
+        flags.into_iter().chain(scaling).collect()
     }
 }
 

@@ -96,6 +96,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "reckoning",
             "routing",
             "saturation",
+            "scaling_entry",
             "store",
             "telemetry",
             "thresholds",

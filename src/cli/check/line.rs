@@ -64,7 +64,7 @@ pub(super) fn rows(line: &LineSource) -> Vec<(&'static str, Value, Source)> {
     let whole = line.layers.line(line.model.id.as_deref(), &line.model.namespace);
     let (entry, others) = (&whole.entry, &whole.others);
     let retention = GoDuration::from(entry.scale_to_zero.retention).to_string();
-    let analyzers: Vec<Value> = entry.analyzers.iter().map(|one| analyzer(one)).collect();
+    let analyzers: Vec<Value> = entry.analyzers.iter().map(analyzer).collect();
     vec![
         ("analyzerName", json!(entry.analyzer_name), others.analyzer_name),
         ("analyzers", json!(analyzers), others.analyzers),

@@ -45,9 +45,10 @@ async fn judged(world: &World, level: &str, holds: impl Fn(&Value) -> bool) -> V
 async fn halved_thresholds_decide_500_requests_in_flight() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("scaling.yaml");
-    put(&path, &thresholds(0.8, 6.0));
+    // A queue line far above the 500, which count as waiting from the moment they are sent.
+    put(&path, &thresholds(0.8, 100_000.0));
     let world = World::start(Plan { scaling_config: Some(path.clone()), ..Plan::default() }).await;
-    world.pin(&[(0, 0.6), (0, 0.3), (4, 0.1)]).await;
+    world.pin(&[(0, 0.6), (0, 0.1), (0, 0.7)]).await;
     let at = world.gateway.listeners()[0].1;
 
     let body = br#"{"model":"sim-model","prompt":"straight down","max_tokens":1}"#;
@@ -64,10 +65,14 @@ async fn halved_thresholds_decide_500_requests_in_flight() {
         other => Err(other.to_string()),
     })
     .await;
-    put(&path, &thresholds(0.4, 3.0));
+    put(&path, &thresholds(0.4, 50_000.0));
     let page = judged(&world, "the new line", |page| page["generation"] == 2).await;
     assert_eq!(page["thresholds"]["kvCacheUtilThreshold"]["value"], 0.4, "{page}");
     assert_eq!(page["thresholds"]["queueDepthThreshold"]["source"], "scaling-default", "{page}");
+    // Scaling is told the same number by the same version.
+    let default = &page["scaling"]["entries"]["default"];
+    assert_eq!(default["kvCacheThreshold"], 0.4, "{page}");
+    assert_eq!(default["analyzers"][0]["scaleUpThreshold"], 0.85, "{page}");
     for pieces in uploads {
         pieces.send(Bytes::from_static(&body[20..])).await.unwrap();
     }
@@ -172,4 +177,37 @@ async fn reloads_under_load_lose_nothing() {
     }
     assert!(answered.load(Ordering::Relaxed) >= 4);
     world.at_rest("reloads").await;
+}
+
+/// The binary says what it did, in the specification's words. Mutants: any text; a rejected entry that
+/// is not named; the wrong count of entries.
+#[tokio::test]
+async fn the_log_tells_of_every_version() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("scaling.yaml");
+    let own = "  m#ns: |\n    kvCacheThreshold: 0.6\n";
+    put(&path, &(thresholds(0.8, 5.0) + own));
+    let scaling_config = Some(path.clone());
+    let world =
+        World::start(Plan { sims: 1, process: true, scaling_config, ..Plan::default() }).await;
+    let logged = async |texts: &[&str]| {
+        wait_for("the log", async || {
+            let log = world.picker.log();
+            match texts.iter().find(|text| !log.contains(**text)) {
+                None => Ok(()),
+                Some(text) => Err(format!("no {text:?} in {log}")),
+            }
+        })
+        .await;
+    };
+    logged(&["Saturation scaling configuration loaded entries=2 has_default=true"]).await;
+    put(&path, &thresholds(0.8, 5.0).replace("default:", "m#ns:").replace("0.8", "1.5"));
+    logged(&[
+        "Saturation scaling ConfigMap changed, reloading cache",
+        "Invalid saturation scaling config entry, skipping key=m#ns error=kvCacheThreshold must be \
+         between 0 and 1, got 1.50",
+        "No 'default' entry in saturation scaling ConfigMap, using hardcoded defaults",
+        "Saturation scaling config cache updated entries=1 has_default=false",
+    ])
+    .await;
 }

@@ -133,7 +133,8 @@ impl Picker {
         value.unwrap_or_else(|| panic!("no {series} in {page}"))
     }
 
-    fn log(&self) -> String {
+    /// What a process has logged so far.
+    pub fn log(&self) -> String {
         match &self.kind {
             Kind::Inside { .. } => String::new(),
             Kind::Process { log, .. } => std::fs::read_to_string(log).unwrap_or_default(),
