@@ -129,3 +129,59 @@ fn start(share: Share<'_>) -> Model<'_> {
     }
     Model { variants, wants, priority, active }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::super::analyzer::{AnalyzerResult, RoleCapacity};
+    use super::super::post_step::Pair;
+    use super::*;
+
+    fn variant(name: &str, role: Role) -> Allotment {
+        Allotment {
+            name: name.to_owned(),
+            role,
+            cost: 10.0,
+            accelerator: "A100".to_owned(),
+            gpus_per_replica: 2,
+            per_replica: 10_000.0,
+            current: 1,
+            pending: 0,
+            min: 0,
+            max: 0,
+            target: 1,
+        }
+    }
+
+    fn needs(prefill: f64, decode: f64) -> Calibrated {
+        let scope = |demand| RoleCapacity { total_demand: demand, ..RoleCapacity::default() };
+        let roles =
+            BTreeMap::from([(Role::Prefill, scope(prefill)), (Role::Decode, scope(decode))]);
+        let result = AnalyzerResult {
+            total_demand: prefill + decode,
+            role_capacities: roles,
+            ..AnalyzerResult::default()
+        };
+        Calibrated::new(result, Pair { scale_up_threshold: 1.0, scale_down_boundary: 0.5 })
+    }
+
+    /// Mutant: one role served whole before the other; a role without a need that holds back.
+    #[test]
+    fn prefill_and_decode_share_scarce_gpus_by_need() {
+        for (prefill, decode, gpus, expected) in [
+            (30_000.0, 30_000.0, 8, [3, 3]),
+            (20_000.0, 40_000.0, 12, [3, 5]),
+            (10_000.0, 30_000.0, 8, [2, 4]),
+            (0.0, 30_000.0, 4, [1, 3]),
+        ] {
+            let mut variants = vec![variant("p", Role::Prefill), variant("d", Role::Decode)];
+            let mut stock = Inventory::new(&BTreeMap::from([("A100".to_owned(), gpus)]), []);
+            let needs = needs(prefill, decode);
+            let share = Share { variants: &mut variants, needs: &needs, priority: 1.0 };
+            allot(vec![share], &mut stock);
+            let targets = [variants[0].target, variants[1].target];
+            assert_eq!(targets, expected, "{prefill} and {decode} on {gpus} GPUs");
+        }
+    }
+}

@@ -230,7 +230,7 @@ fn per_replica(verdict: &Verdict, variant: &str) -> f64 {
 fn optimize(
     courses: &mut [Course<'_>],
     learned: &Learned,
-    mut inventory: Option<&mut Inventory>,
+    inventory: Option<&mut Inventory>,
     rules: &Rules,
     now: u64,
 ) {
@@ -250,7 +250,7 @@ fn optimize(
             note_optimizer(course, "cost-aware");
         }
     }
-    let Some(inventory) = inventory.as_deref_mut() else { return };
+    let Some(inventory) = inventory else { return };
     share(courses, inventory);
     limit(courses, inventory);
 }

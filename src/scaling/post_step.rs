@@ -1,8 +1,8 @@
 //! The universal post-step: from supply and demand to the capacity that is missing or could go.
 //!
 //! Decides required and spare capacity at model and role scope, for every analyzer alike, and is the
-//! only place that can state them; also which pair of thresholds an analyzer has. Does not read a configuration. Capacities are in the unit
-//! of the analyzer.
+//! only place that can state them; also which pair of thresholds an analyzer has. Does not read a
+//! configuration. Capacities are in the unit of the analyzer.
 
 use std::collections::BTreeMap;
 
