@@ -176,7 +176,9 @@ pub fn explain_clamp(variants: &[Allotment], measured: &[Measured], steps: &mut 
                 && step.text.starts_with(&scope.at_the_line())
                 && !step.text.contains("raised")
         });
-        if !named && scope.targets(variants) <= scope.current(variants) {
+        let cut =
+            scope.members.iter().map(|i| &variants[*i]).any(|v| v.max > 0 && v.current > v.max);
+        if cut && !named && scope.targets(variants) <= scope.current(variants) {
             steps.push(scope.bounded(mean, &BTreeSet::from([Bound::Max])));
         }
     }
