@@ -63,16 +63,17 @@ fn says(plan: &Plan, text: &str) -> bool {
 
 fn reading(valid: f64) -> impl Strategy<Value = Option<f64>> {
     prop_oneof![
-        8 => (0.0..valid).prop_map(Some),
+        40 => (0.0..valid).prop_map(Some),
         1 => Just(None),
         1 => prop_oneof![Just(f64::NAN), Just(f64::INFINITY), Just(-1.0)].prop_map(Some),
     ]
 }
 
 fn any_replica(variants: usize) -> impl Strategy<Value = Replica> {
-    let tokens = prop_oneof![6 => (100.0..2000.0).prop_map(Some), 1 => Just(None)];
-    let age = prop_oneof![12 => 0.0..30.0, 1 => 31.0..99.0];
-    (0..variants, 0_u32..40, reading(1.0), reading(12.0), age, tokens).prop_map(
+    let tokens = prop_oneof![20 => (100.0..2000.0).prop_map(Some), 1 => Just(None)];
+    let queue = prop_oneof![4 => reading(3.0), 1 => reading(12.0)];
+    let age = prop_oneof![40 => 0.0..30.0, 1 => 31.0..99.0];
+    (0..variants, 0_u32..40, reading(1.0), queue, age, tokens).prop_map(
         |(of, pod, kv, queue, age_seconds, num_gpu_blocks)| Replica {
             pod: format!("p{pod}"),
             variant: format!("v{of}"),
@@ -88,8 +89,8 @@ fn any_replica(variants: usize) -> impl Strategy<Value = Replica> {
 fn any_variant() -> impl Strategy<Value = Variant> {
     let role =
         prop_oneof![4 => Just(Role::Both), 1 => Just(Role::Prefill), 1 => Just(Role::Decode)];
-    let pending = prop_oneof![5 => Just(0_u32), 1 => 1_u32..3];
-    let extra = prop_oneof![5 => Just(0_u32), 1 => 1_u32..4];
+    let pending = prop_oneof![12 => Just(0_u32), 1 => 1_u32..3];
+    let extra = prop_oneof![12 => Just(0_u32), 1 => 1_u32..4];
     (1_u32..9, role, pending, extra, 0_u32..3, prop_oneof![2 => Just(0_u32), 1 => 3_u32..9])
         .prop_map(|(cost, role, pending, current, min_replicas, max_replicas)| Variant {
             cost: f64::from(cost),
@@ -227,6 +228,24 @@ proptest! {
         check_guards(&input, &plan, &rules.table.global.default.thresholds)?;
     }
 
+    /// Mutants: the memory, the queue or the smallest survivors left out of guard B; readings of fewer
+    /// replicas than are ready taken for all.
+    #[test]
+    fn guards_hold_whatever_the_optimizer_wants(
+        case in any_case(), wishes in prop::collection::vec(0_u32..12, 4),
+    ) {
+        let (input, rules) = case;
+        let input = input.in_order();
+        let mut learned = Learned::default();
+        let mut course = start(&input.models[0], &rules, &mut learned, 30.0, 0);
+        for (variant, wish) in course.variants.iter_mut().zip(wishes) {
+            variant.target = wish;
+        }
+        finish(&mut course, &learned, None, false, 30.0);
+        let plan = Plan { models: vec![report::of(course)], ..Plan::default() };
+        check_guards(&input, &plan, &rules.table.global.default.thresholds)?;
+    }
+
     /// Mutants: no clamp; the clamp before the enforcer.
     #[test]
     fn targets_keep_their_bounds(case in any_case()) {
@@ -255,7 +274,7 @@ proptest! {
         prop_assert_eq!(text(&input), text(&other));
     }
 
-    /// Mutants: spare capacity from anticipated supply; a floor for a ceiling in the optimizer.
+    /// Mutants: spare capacity that rises with demand; V1's spare taken for its load.
     #[test]
     fn more_demand_never_lowers_a_target(
         loads in prop::collection::vec((0.0..0.79, 0.0..1.0), 1..12),
