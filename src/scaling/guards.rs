@@ -165,9 +165,14 @@ pub fn apply(
     steps
 }
 
-/// After the clamp: a scope at the line that did not grow although no step said why was cut by a
-/// maximum.
-pub fn explain_clamp(variants: &[Allotment], measured: &[Measured], steps: &mut Vec<Step>) {
+/// After the clamp: names the maximum for a scope at the line that does not grow because the clamp cut
+/// what was `wanted`, beside `variants`.
+pub fn explain_clamp(
+    variants: &[Allotment],
+    wanted: &[u32],
+    measured: &[Measured],
+    steps: &mut Vec<Step>,
+) {
     for role in scopes(variants) {
         let scope = Scope::new(role, variants, measured);
         let Some(mean) = scope.mean_score().filter(|mean| *mean >= 1.0) else { continue };
@@ -176,8 +181,7 @@ pub fn explain_clamp(variants: &[Allotment], measured: &[Measured], steps: &mut 
                 && step.text.starts_with(&scope.at_the_line())
                 && !step.text.contains("raised")
         });
-        let cut =
-            scope.members.iter().map(|i| &variants[*i]).any(|v| v.max > 0 && v.current > v.max);
+        let cut = scope.members.iter().any(|i| variants[*i].target < wanted[*i]);
         if cut && !named && scope.targets(variants) <= scope.current(variants) {
             steps.push(scope.bounded(mean, &BTreeSet::from([Bound::Max])));
         }

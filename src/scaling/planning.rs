@@ -418,9 +418,10 @@ fn finish(
         c.steps.extend(enforcer::enforce(&mut c.variants, &orders, inventory));
     });
     let zeroed = before > 0 && course.variants.iter().all(|v| v.target == 0);
+    let wanted: Vec<u32> = course.variants.iter().map(|v| v.target).collect();
     course.part("bounds: minReplicas or maxReplicas", clamp);
     if !zeroed {
-        guards::explain_clamp(&course.variants, &course.measured, &mut course.steps);
+        guards::explain_clamp(&course.variants, &wanted, &course.measured, &mut course.steps);
     }
 }
 
