@@ -84,7 +84,7 @@ impl Feed {
         let (entries, has_default) = (scaling.len(), scaling.has_default());
         tracing::info!(entries, has_default, "Saturation scaling config cache updated");
         self.publish();
-        self.loads.disagree(self.layers.conflicts(&self.model.namespace));
+        disagree(&self.layers, &self.model, &self.loads);
         self.loads.took(Ok(&faults(&document, &dropped)), at);
     }
 }
@@ -119,6 +119,16 @@ fn report(layers: &Layers, document: &Document, dropped: &[Dropped]) {
     }
 }
 
+/// Tells of conflicts that were not there before.
+fn disagree(layers: &Layers, model: &Model, loads: &ScalingLoads) {
+    let conflicts = layers.conflicts(&model.namespace);
+    let known = loads.now().conflicts;
+    for conflict in conflicts.iter().filter(|conflict| !known.contains(conflict)) {
+        tracing::warn!(conflict, "two sources of one threshold");
+    }
+    loads.disagree(conflicts);
+}
+
 /// Tells and counts what the file said at start; `None`: there is no file to read.
 pub(super) fn begin(
     version: Option<&Version>,
@@ -126,11 +136,7 @@ pub(super) fn begin(
     model: &Model,
     loads: &ScalingLoads,
 ) {
-    let conflicts = layers.conflicts(&model.namespace);
-    for conflict in &conflicts {
-        tracing::warn!(conflict, "two sources of one threshold");
-    }
-    loads.disagree(conflicts);
+    disagree(layers, model, loads);
     let Some(version) = version else { return };
     let at = telemetry::timestamp();
     match version {

@@ -336,7 +336,7 @@ impl Layers {
             (ours != theirs).then(|| {
                 format!(
                     "params set {routing} to {ours}, the scaling entry `default` sets {name} to \
-                     {theirs}; params count"
+                     {theirs}; params win over it"
                 )
             })
         };

@@ -120,7 +120,7 @@ fn params_against_default_is_a_conflict_and_against_the_model_is_none() {
     assert_eq!(
         conflicts,
         ["params set kvCacheUtilThreshold to 0.7, the scaling entry `default` sets \
-          kvCacheThreshold to 0.9; params count"]
+          kvCacheThreshold to 0.9; params win over it"]
     );
     let own = "default: |\n  kvCacheThreshold: 0.7\nm#ns: |\n  kvCacheThreshold: 0.6\n";
     assert_eq!(world.reload(own), (0.6, Source::ScalingModel, 3));
