@@ -7,6 +7,7 @@
 pub mod check;
 pub mod conformance;
 pub mod demo;
+pub mod plan;
 pub mod serve;
 pub mod sim;
 
@@ -50,6 +51,9 @@ enum Command {
     /// Show it all on this machine: simulated model servers, Envoy, traffic, a verdict.
     #[command(after_help = demo::EXAMPLES)]
     Demo(demo::DemoArgs),
+    /// Plan the scaling of models from a document, without a server.
+    #[command(after_help = plan::EXAMPLES, args_override_self = true)]
+    Plan(plan::PlanArgs),
     /// Run simulated model servers that speak the OpenAI API and report as vLLM does.
     Sim(sim::Args),
 }
@@ -66,6 +70,7 @@ impl Cli {
             Some(Command::Check(args)) => check::run(&args),
             Some(Command::Conformance(args)) => conformance::run(&args).await,
             Some(Command::Demo(args)) => demo::run(args).await,
+            Some(Command::Plan(args)) => plan::run(&args),
             Some(Command::Sim(args)) => sim::run(&args).await.map(|()| ExitCode::SUCCESS),
         }
     }

@@ -24,6 +24,7 @@ pub mod flow;
 pub mod reckoning;
 pub mod routing;
 pub mod saturation;
+pub mod scaling;
 
 // State: lock-free snapshots, one writer each.
 pub mod flow_control;
@@ -40,6 +41,7 @@ pub mod yaml;
 
 // Adapters out.
 pub mod admin;
+pub mod autoscaler;
 pub mod ext_proc;
 pub mod telemetry;
 

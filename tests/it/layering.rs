@@ -19,6 +19,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("saturation", &["endpoint", "pool", "thresholds", "units"]),
     ("reckoning", &["endpoint", "saturation", "thresholds", "units"]),
     ("routing", &["endpoint", "pool", "reckoning", "saturation", "thresholds", "units"]),
+    ("scaling", &["pool", "scaling_entry", "thresholds", "units"]),
     // State.
     ("policy", &["routing", "scaling_entry", "thresholds", "units"]),
     ("store", &["endpoint", "pool", "reckoning", "units"]),
@@ -102,6 +103,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "units",
         ],
     ),
+    ("autoscaler", &["scaling", "thresholds"]),
     // Surroundings: they stand beside the product and know little of it.
     ("sim", &["units"]),
     ("envoy", &[]),
@@ -146,10 +148,12 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "pool",
             "routing",
             "scaling_entry",
+            "scaling",
             "sim",
             "telemetry",
             "thresholds",
             "units",
+            "yaml",
         ],
     ),
 ];
@@ -167,6 +171,7 @@ const PURE: &[&str] = &[
     "saturation",
     "reckoning",
     "routing",
+    "scaling",
 ];
 
 /// What purity forbids. `Instant` and `Duration` as values are fine.
