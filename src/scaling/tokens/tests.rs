@@ -339,8 +339,8 @@ fn sums(result: &AnalyzerResult, role: Option<Role>) -> RoleCapacity {
 proptest! {
     #![proptest_config(crate::fixed_seed())]
 
-    /// Mutants: a queue inside a variant; pending left out of what is anticipated; ready + pending for
-    /// ready.
+    /// Mutants: a queue inside a variant; pending left out of what is anticipated; current for
+    /// ready in the capacity.
     #[test]
     fn the_totals_are_the_sums_over_the_variants(model in any_model()) {
         let result = fresh(&model);
@@ -364,6 +364,10 @@ proptest! {
         for v in &result.variant_capacities {
             prop_assert!(v.per_replica_capacity.is_finite() && v.total_demand.is_finite());
             prop_assert!(v.per_replica_capacity >= 0.0 && v.total_demand >= 0.0);
+            let own = f64::from(v.replica_count) * v.per_replica_capacity;
+            prop_assert_eq!(v.total_capacity, own);
+            let used = if own > 0.0 { v.total_demand / own } else { 0.0 };
+            prop_assert_eq!(v.utilization, used);
         }
     }
 
