@@ -7,6 +7,7 @@ mod discovery;
 mod gate;
 mod inflight_load;
 mod metrics;
+mod protocol;
 mod request;
 mod response_usage;
 mod rewrite;

@@ -106,9 +106,22 @@ impl Script {
         self.say(Request::RequestHeaders(HttpHeaders::default()));
     }
 
+    /// The same of a response.
+    pub fn response_headers_without_a_map(&mut self) {
+        self.say(Request::ResponseHeaders(HttpHeaders::default()));
+    }
+
+    /// A message that says nothing.
+    pub fn nothing(&mut self) {
+        self.send(None);
+    }
+
     fn say(&mut self, request: Request) {
-        let message =
-            ProcessingRequest { request: Some(request), ..std::mem::take(&mut self.first) };
+        self.send(Some(request));
+    }
+
+    fn send(&mut self, request: Option<Request>) {
+        let message = ProcessingRequest { request, ..std::mem::take(&mut self.first) };
         // A stream that has ended takes no more; what it said last is what counts.
         let _ = self.to.as_ref().expect("an open half").send(message);
     }
