@@ -21,6 +21,7 @@ pub mod units;
 // Core: pure decisions.
 pub mod routing;
 pub mod saturation;
+pub mod scaling;
 
 // State: lock-free snapshots, one writer each.
 pub mod policy;

@@ -16,6 +16,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     // Core.
     ("saturation", &["endpoint", "pool", "thresholds", "units"]),
     ("routing", &["endpoint", "pool", "saturation", "thresholds", "units"]),
+    ("scaling", &["pool", "thresholds", "units"]),
     // State.
     ("policy", &["routing", "thresholds", "units"]),
     ("store", &["endpoint", "pool", "units"]),
@@ -109,8 +110,17 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
 ];
 
 /// Vocabulary and core: no clock, no chance of their own, no I/O, no log, no lock.
-const PURE: &[&str] =
-    &["units", "endpoint", "thresholds", "pool", "request", "response", "saturation", "routing"];
+const PURE: &[&str] = &[
+    "units",
+    "endpoint",
+    "thresholds",
+    "pool",
+    "request",
+    "response",
+    "saturation",
+    "routing",
+    "scaling",
+];
 
 /// What purity forbids. `Instant` and `Duration` as values are fine.
 const IMPURE: &[&str] = &[
