@@ -24,7 +24,7 @@ use crate::discovery::Discovery;
 use crate::discovery::file::{FileDiscovery, Reloads};
 use crate::discovery::static_list::StaticList;
 use crate::ext_proc::server::{self, Threads};
-use crate::ext_proc::{Options, Picking, tls};
+use crate::ext_proc::{Options, Picking};
 use crate::lifecycle::Lifecycle;
 use crate::manifests::{Loads, Manifests};
 use crate::policy::{Policy, PolicyWriter};
@@ -32,6 +32,7 @@ use crate::poller::{Poller, Scrapes};
 use crate::pool::PoolName;
 use crate::store::{HeldBytes, Store};
 use crate::telemetry::metrics::Metrics;
+use crate::tls;
 
 /// Where endpoints come from.
 #[derive(Debug, Clone)]
@@ -130,7 +131,7 @@ impl App {
         let grpc = bind(settings.grpc, "ext_proc").await?;
         let grpc_health = bind(settings.grpc_health, "health").await?;
         let admin_listener = bind(settings.admin, "admin").await?;
-        let (tls, renewal) = secured(&settings.security, &settings.protocol)?;
+        let (tls, renewal) = secured(&settings.security, &settings.protocol, &tls::Face::GRPC)?;
         let addresses = Addresses {
             grpc: grpc.local_addr()?,
             grpc_health: grpc_health.local_addr()?,
@@ -282,12 +283,13 @@ async fn bind(address: SocketAddr, part: &str) -> Result<TcpListener> {
 fn secured(
     security: &Security,
     protocol: &tls::Protocol,
+    face: &tls::Face,
 ) -> Result<(Option<TlsAcceptor>, Option<tls::Renewal>)> {
     Ok(match security {
         Security::Plaintext => (None, None),
-        Security::SelfSigned => (Some(tls::self_signed(protocol)?), None),
+        Security::SelfSigned => (Some(tls::self_signed(protocol, face)?), None),
         Security::Files { folder, reload } => {
-            let (acceptor, renewal) = tls::from_folder(folder, protocol)?;
+            let (acceptor, renewal) = tls::from_folder(folder, protocol, face)?;
             (Some(acceptor), reload.then_some(renewal))
         }
     })

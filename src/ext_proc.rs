@@ -11,7 +11,6 @@ mod request_side;
 pub mod server;
 pub mod session;
 mod stream;
-pub mod tls;
 mod wire;
 
 use std::cell::RefCell;
