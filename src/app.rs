@@ -26,7 +26,7 @@ use crate::discovery::Discovery;
 use crate::discovery::file::{FileDiscovery, Reloads};
 use crate::discovery::static_list::StaticList;
 use crate::ext_proc::server::{self, Threads};
-use crate::ext_proc::{Options, Picking, tls, unseen};
+use crate::ext_proc::{Options, Picking, unseen};
 use crate::flow::Limits;
 use crate::flow_control::FlowControl;
 use crate::lifecycle::Lifecycle;
@@ -36,6 +36,7 @@ use crate::poller::{Poller, Scrapes, Scraping};
 use crate::pool::PoolName;
 use crate::store::{HeldBytes, Store};
 use crate::telemetry::metrics::Metrics;
+use crate::tls;
 
 /// Where endpoints come from.
 #[derive(Debug, Clone)]
@@ -140,7 +141,7 @@ impl App {
         let grpc = bind(settings.grpc, "ext_proc").await?;
         let grpc_health = bind(settings.grpc_health, "health").await?;
         let admin_listener = bind(settings.admin, "admin").await?;
-        let (tls, renewal) = secured(&settings.security, &settings.protocol)?;
+        let (tls, renewal) = secured(&settings.security, &settings.protocol, &tls::Face::GRPC)?;
         let addresses = Addresses {
             grpc: grpc.local_addr()?,
             grpc_health: grpc_health.local_addr()?,
@@ -323,12 +324,13 @@ async fn bind(address: SocketAddr, part: &str) -> Result<TcpListener> {
 fn secured(
     security: &Security,
     protocol: &tls::Protocol,
+    face: &tls::Face,
 ) -> Result<(Option<TlsAcceptor>, Option<tls::Renewal>)> {
     Ok(match security {
         Security::Plaintext => (None, None),
-        Security::SelfSigned => (Some(tls::self_signed(protocol)?), None),
+        Security::SelfSigned => (Some(tls::self_signed(protocol, face)?), None),
         Security::Files { folder, reload } => {
-            let (acceptor, renewal) = tls::from_folder(folder, protocol)?;
+            let (acceptor, renewal) = tls::from_folder(folder, protocol, face)?;
             (Some(acceptor), reload.then_some(renewal))
         }
     })

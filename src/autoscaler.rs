@@ -1,5 +1,7 @@
-//! The scaling loop's surroundings: what must not run inside it.
-//!
-//! The core plans on values; here is the part of a run that takes time of its own.
+//! The scaling loop's outside: what must not run inside it, and what it published for everybody
+//! who tells it on.
 
 pub mod beside;
+pub mod published;
+
+pub use published::{Published, Standing};

@@ -13,7 +13,6 @@ mod sent;
 pub mod server;
 pub mod session;
 mod stream;
-pub mod tls;
 mod turn;
 mod wire;
 

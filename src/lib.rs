@@ -43,7 +43,10 @@ pub mod yaml;
 pub mod admin;
 pub mod autoscaler;
 pub mod ext_proc;
+pub mod external_metrics;
+pub mod keda;
 pub mod telemetry;
+pub mod tls;
 
 // Surroundings: a judge of pickers, a real gateway and a model server for the demo and for tests.
 pub mod conformance;

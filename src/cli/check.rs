@@ -17,9 +17,9 @@ use crate::admin::debug;
 use crate::app::{Security, Settings};
 use crate::config::lint;
 use crate::discovery::document;
-use crate::ext_proc::tls;
 use crate::policy::Policy;
 use crate::routing::rewrite::Target;
+use crate::tls;
 
 /// Shown under `--help`.
 pub const EXAMPLES: &str = "\
@@ -120,7 +120,7 @@ fn examine(args: &ServeArgs) -> Report {
     }
     if let Some(Settings { security: Security::Files { folder, .. }, protocol, .. }) =
         &report.settings
-        && let Err(error) = tls::from_folder(folder, protocol)
+        && let Err(error) = tls::from_folder(folder, protocol, &tls::Face::GRPC)
     {
         report.errors.push(format!("--cert-path: {:#}", anyhow::Error::from(error)));
     }

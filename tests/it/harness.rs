@@ -20,12 +20,12 @@ use plumbline::discovery::static_list::StaticList;
 use plumbline::envoy::{self, Modes};
 use plumbline::ext_proc::Options;
 use plumbline::ext_proc::server::Threads;
-use plumbline::ext_proc::tls::Protocol;
 use plumbline::flow::Limits;
 use plumbline::manifests::{Content, Manifests};
 use plumbline::poller::Scraping;
 use plumbline::pool::PoolName;
 use plumbline::sim;
+use plumbline::tls::Protocol;
 use tokio::time::{Instant, sleep, timeout};
 
 pub use backend::Backend;

@@ -62,6 +62,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         "telemetry",
         &["endpoint", "policy", "pool", "response", "saturation", "store", "thresholds", "units"],
     ),
+    ("tls", &["causes", "telemetry", "watched_file"]),
     (
         "ext_proc",
         &[
@@ -104,6 +105,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         ],
     ),
     ("autoscaler", &["scaling", "thresholds"]),
+    ("keda", &["autoscaler", "scaling"]),
+    ("external_metrics", &["autoscaler", "scaling"]),
     // Surroundings: they stand beside the product and know little of it.
     ("sim", &["units"]),
     ("envoy", &[]),
@@ -126,6 +129,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "pool",
             "store",
             "telemetry",
+            "tls",
             "units",
         ],
     ),
@@ -152,6 +156,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "sim",
             "telemetry",
             "thresholds",
+            "tls",
             "units",
             "yaml",
         ],

@@ -1,12 +1,12 @@
 //! TLS of the ext_proc port.
 //!
-//! Decides which combinations of flags make sense; what they mean on the wire is `ext_proc::tls`'s.
+//! Decides which combinations of flags make sense; what they mean on the wire is `tls`'s.
 
 use clap::{ArgAction, Args};
 
 use crate::app::Security;
 use crate::cli::boolean;
-use crate::ext_proc::tls::{MinVersion, Protocol};
+use crate::tls::{MinVersion, Protocol};
 
 /// Flags of the ext_proc port's TLS.
 #[derive(Debug, Clone, Args)]

@@ -124,6 +124,21 @@ fn odd_orders_are_answered_as_recorded_or_better() {
             r#"{"messages":["request_headers","request_body(eos)","request_trailers"]}"#,
             TRAILERS,
         ),
+        row(
+            "protocol/response-body-first",
+            r#"{"messages":["request_headers","request_body(eos)","response_body(eos)"],"response_body":"{}"}"#,
+            HELD,
+        ),
+        row(
+            "protocol/unary-held-until-end",
+            r#"{"messages":["request_headers","request_body(eos)","response_headers","response_body"],"response_body":"{}"}"#,
+            HELD,
+        ),
+        row(
+            "protocol/trailers-without-body",
+            r#"{"messages":["request_headers","request_body(eos)","response_headers","response_trailers"]}"#,
+            TRAILERS,
+        ),
         row("protocol/pd-handler-unknown-profile", r#"{"unsupported":"config"}"#, LATER),
         row("protocol/disagg-handler-unknown-profile", r#"{"unsupported":"config"}"#, LATER),
     ];

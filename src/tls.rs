@@ -1,4 +1,4 @@
-//! The certificate of the ext_proc port: given files, or self-signed for gateways that do not verify.
+//! TLS of our ports: certificates from files, or self-signed for clients that do not verify.
 //!
 //! Decides ALPN and that no session is resumed: a connection that begins after a new certificate is in
 //! force has seen it. Versions and suites are `protocol`'s, new pairs are `renewal`'s. Nothing is
@@ -12,10 +12,13 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use rustls::RootCertStore;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
-use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
+use rustls::server::{
+    ClientHello, NoServerSessionStorage, ResolvesServerCert, VerifierBuilderError,
+};
 use rustls::sign::CertifiedKey;
 use tokio_rustls::TlsAcceptor;
 
@@ -46,29 +49,73 @@ pub enum Error {
         #[source]
         source: rustls::Error,
     },
+    /// A file of client authorities has none.
+    #[error("{path} holds no certificate")]
+    NoAuthority {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Client certificates cannot be checked against these authorities.
+    #[error("checking client certificates")]
+    Clients(#[source] VerifierBuilderError),
     /// They do not make a server configuration.
     #[error("using the certificate and its key")]
     Use(#[source] rustls::Error),
+}
+
+/// What a port speaks inside TLS, and whom it lets in.
+#[derive(Debug, Clone)]
+pub struct Face {
+    alpn: &'static [&'static [u8]],
+    clients: Option<Arc<RootCertStore>>,
+}
+
+impl Face {
+    /// gRPC, for anyone.
+    pub const GRPC: Self = Self { alpn: &[b"h2"], clients: None };
+    /// HTTP, for anyone.
+    pub const HTTP: Self = Self { alpn: &[b"h2", b"http/1.1"], clients: None };
+
+    /// The same, for clients whose certificate is signed by an authority of this PEM file.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or holds no certificate that can sign.
+    pub fn for_clients_of(self, file: &Path) -> Result<Self, Error> {
+        let failed = |source| Error::Read { path: file.to_owned(), source };
+        let bytes = std::fs::read(file).map_err(|source| failed(pem::Error::Io(source)))?;
+        let mut roots = RootCertStore::empty();
+        for authority in CertificateDer::pem_slice_iter(&bytes) {
+            roots.add(authority.map_err(failed)?).map_err(Error::Use)?;
+        }
+        if roots.is_empty() {
+            return Err(Error::NoAuthority { path: file.to_owned() });
+        }
+        Ok(Self { clients: Some(Arc::new(roots)), ..self })
+    }
 }
 
 /// The acceptor of a certificate that is made now and of which nobody knows the issuer.
 ///
 /// # Errors
 /// [`Error`] names the step.
-pub fn self_signed(protocol: &Protocol) -> Result<TlsAcceptor, Error> {
+pub fn self_signed(protocol: &Protocol, face: &Face) -> Result<TlsAcceptor, Error> {
     let signed =
         rcgen::generate_simple_self_signed(["localhost".to_owned()]).map_err(Error::SelfSigned)?;
     let key = PrivatePkcs8KeyDer::from(signed.signing_key.serialize_der());
     let chain = vec![signed.cert.der().clone()];
     let pair = CertifiedKey::from_der(chain, key.into(), &ring::default_provider());
-    acceptor(protocol, Arc::new(Current::new(pair.map_err(Error::Use)?)))
+    acceptor(protocol, face, Arc::new(Current::new(pair.map_err(Error::Use)?)))
 }
 
 /// The acceptor of `tls.crt` and `tls.key` in `folder`, and what takes over new ones if it is run.
 ///
 /// # Errors
 /// [`Error`] names the file and the step.
-pub fn from_folder(folder: &Path, protocol: &Protocol) -> Result<(TlsAcceptor, Renewal), Error> {
+pub fn from_folder(
+    folder: &Path,
+    protocol: &Protocol,
+    face: &Face,
+) -> Result<(TlsAcceptor, Renewal), Error> {
     let read = |name: &str| {
         let path = folder.join(name);
         let read = std::fs::read(&path).map(Bytes::from);
@@ -76,7 +123,7 @@ pub fn from_folder(folder: &Path, protocol: &Protocol) -> Result<(TlsAcceptor, R
     };
     let files = Files { crt: read(CRT)?, key: read(KEY)? };
     let current = Arc::new(Current::new(files.pair(folder)?));
-    let acceptor = acceptor(protocol, Arc::clone(&current))?;
+    let acceptor = acceptor(protocol, face, Arc::clone(&current))?;
     Ok((acceptor, Renewal::new(folder.to_owned(), current, files)))
 }
 
@@ -123,9 +170,10 @@ impl ResolvesServerCert for Current {
     }
 }
 
-fn acceptor(protocol: &Protocol, current: Arc<Current>) -> Result<TlsAcceptor, Error> {
-    let mut config = protocol.builder().map_err(Error::Use)?.with_cert_resolver(current);
-    config.alpn_protocols = vec![b"h2".to_vec()];
+fn acceptor(protocol: &Protocol, face: &Face, current: Arc<Current>) -> Result<TlsAcceptor, Error> {
+    let builder = protocol.builder(face.clients.as_ref())?;
+    let mut config = builder.with_cert_resolver(current);
+    config.alpn_protocols = face.alpn.iter().map(|name| name.to_vec()).collect();
     // A resumed session would go on with the certificate of its first handshake. Gateways connect
     // once and stay, so resumption would save nothing.
     config.session_storage = Arc::new(NoServerSessionStorage {});

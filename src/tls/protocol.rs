@@ -6,9 +6,9 @@
 use std::sync::Arc;
 
 use rustls::crypto::ring;
-use rustls::server::WantsServerCert;
+use rustls::server::{WantsServerCert, WebPkiClientVerifier};
 use rustls::version::{TLS12, TLS13};
-use rustls::{CipherSuite, ConfigBuilder, ServerConfig, SupportedCipherSuite};
+use rustls::{CipherSuite, ConfigBuilder, RootCertStore, ServerConfig, SupportedCipherSuite};
 
 /// The oldest version that a gateway may speak. Envoy offers 1.2 to its upstreams unless told
 /// otherwise.
@@ -70,15 +70,26 @@ impl Protocol {
         })
     }
 
-    /// A configuration without client certificates that still wants its own.
+    /// A configuration that still wants its own certificate. Clients need one of theirs, signed by
+    /// `clients`, where that is given.
     pub(super) fn builder(
         &self,
-    ) -> Result<ConfigBuilder<ServerConfig, WantsServerCert>, rustls::Error> {
+        clients: Option<&Arc<RootCertStore>>,
+    ) -> Result<ConfigBuilder<ServerConfig, WantsServerCert>, super::Error> {
         let mut provider = ring::default_provider();
         provider.cipher_suites = self.offered().collect();
+        let provider = Arc::new(provider);
         let versions = if self.speaks_12() { &[&TLS13, &TLS12][..] } else { &[&TLS13] };
-        let builder = ServerConfig::builder_with_provider(Arc::new(provider));
-        Ok(builder.with_protocol_versions(versions)?.with_no_client_auth())
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
+        let builder = builder.with_protocol_versions(versions).map_err(super::Error::Use)?;
+        Ok(match clients {
+            None => builder.with_no_client_auth(),
+            Some(roots) => {
+                let roots = Arc::clone(roots);
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
+                builder.with_client_cert_verifier(verifier.build().map_err(super::Error::Clients)?)
+            }
+        })
     }
 }
 
