@@ -5,6 +5,7 @@
 
 pub mod debug;
 pub mod health;
+mod plans;
 
 use std::convert::Infallible;
 use std::io;
@@ -32,6 +33,7 @@ use crate::policy::PolicyReader;
 use crate::poller::Scrapes;
 use crate::pool::PoolView;
 use crate::store::{HeldBytes, Store};
+pub use plans::Plans;
 use crate::telemetry::metrics::Metrics;
 
 /// Longest wait for the headers of a request.
@@ -60,6 +62,8 @@ pub struct Admin {
     pub manifests: Arc<Loads>,
     /// What became of the scaling configuration.
     pub scaling: Arc<ScalingLoads>,
+    /// The scaling loop's; `None` where it is off.
+    pub plans: Option<Plans>,
     /// Whether `/debug` answers other hosts.
     pub debug_remote: bool,
 }
@@ -137,9 +141,13 @@ impl Admin {
                 json(&page)
             }
             "/debug/flow" => json(&debug::flow(self.flow.as_ref())),
+            "/debug/plan" => plans::newest(self.plans.as_ref()),
+            "/debug/plan/history" => plans::history(self.plans.as_ref()),
+            "/debug/snapshot" => plans::snapshot(self.plans.as_ref()),
             _ => text(
                 StatusCode::NOT_FOUND,
-                "known are /metrics /livez /readyz /debug/pool /debug/policy /debug/flow\n",
+                "known are /metrics /livez /readyz /debug/pool /debug/policy /debug/flow /debug/plan \
+                 /debug/plan/history /debug/snapshot\n",
             ),
         }
     }
@@ -163,6 +171,9 @@ impl Admin {
         self.metrics.mirror_held(self.held.now());
         let waiting = self.flow.as_ref().map(FlowControl::held).unwrap_or_default();
         self.metrics.mirror_waiting(waiting.requests, waiting.bytes, waiting.oldest);
+        if let Some(plans) = &self.plans {
+            plans.mirror(&self.metrics.scaling);
+        }
         match self.with_view(|view, _| self.metrics.page(view, &self.policy.load())) {
             Ok(page) => typed(StatusCode::OK, "text/plain; version=0.0.4", page),
             Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),

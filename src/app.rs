@@ -5,6 +5,7 @@
 
 mod membership;
 mod policy_feed;
+pub mod scaling;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -104,6 +105,8 @@ pub struct Settings {
     pub waiting_room: Option<Limits>,
     /// Whether `/debug` answers other hosts.
     pub debug_remote: bool,
+    /// What plans the replicas.
+    pub scaler: scaling::Scaler,
 }
 
 /// The bound addresses, useful when a port was 0.
@@ -115,6 +118,10 @@ pub struct Addresses {
     pub grpc_health: SocketAddr,
     /// HTTP for operators.
     pub admin: SocketAddr,
+    /// KEDA's external scaler, where it is asked for.
+    pub keda: Option<SocketAddr>,
+    /// `external.metrics.k8s.io`, where it is asked for.
+    pub external_metrics: Option<SocketAddr>,
 }
 
 /// A running process.
@@ -142,7 +149,11 @@ impl App {
         let grpc_health = bind(settings.grpc_health, "health").await?;
         let admin_listener = bind(settings.admin, "admin").await?;
         let (tls, renewal) = secured(&settings.security, &settings.protocol, &tls::Face::GRPC)?;
+        let ports = scaling::Ports::bind(&settings.scaler, &settings.protocol).await?;
+        let (keda, external_metrics) = ports.addresses()?;
         let addresses = Addresses {
+            keda,
+            external_metrics,
             grpc: grpc.local_addr()?,
             grpc_health: grpc_health.local_addr()?,
             admin: admin_listener.local_addr()?,
@@ -178,6 +189,7 @@ impl App {
         );
         let not_synced = lifecycle.latch(membership::NOT_SYNCED);
         let (changed, changes) = watch::channel(());
+        let membership = changes.clone();
         let flow = settings.waiting_room.map(|limits| {
             let (control, owner) = FlowControl::new(limits, store.clone());
             let owner = owner.run(changes, lifecycle.clone(), stopped_rest.clone());
@@ -220,6 +232,14 @@ impl App {
             });
         }
         spawn_learner(&mut rest, store.clone(), stopped_rest.clone());
+        let parts = scaling::Parts {
+            store: store.clone(),
+            policy: policy.clone(),
+            flow: flow.clone(),
+            membership,
+            metrics: Arc::clone(&metrics),
+        };
+        let plans = scaling::spawn(&mut rest, settings.scaler, parts, ports, &stopped_rest);
         let held = HeldBytes::default();
         let picking = Picking {
             store: store.clone(),
@@ -253,6 +273,11 @@ impl App {
             reloads,
             manifests,
             scaling,
+            plans: plans.map(|plans| admin::Plans {
+                history: plans.history,
+                published: plans.published,
+                variants: plans.variants,
+            }),
             debug_remote: settings.debug_remote,
         };
         let pages = admin::serve(admin_listener, pages, stopped_rest);

@@ -10,6 +10,8 @@ pub mod lint;
 pub mod params;
 pub mod scaling;
 pub mod scaling_file;
+pub mod variants;
+pub mod variants_file;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -3,6 +3,7 @@
 //! Decides levels and format; never logs a prompt, a credential or a body.
 
 pub mod metrics;
+pub mod scaling;
 
 use std::io::IsTerminal as _;
 

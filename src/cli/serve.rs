@@ -5,6 +5,7 @@
 
 mod endpoints;
 mod flags;
+mod scaler;
 mod scraping;
 mod secure;
 mod upstream;
@@ -19,6 +20,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use self::endpoints::Endpoints;
 use self::flags::{Deciding, Listening, Logging};
+use self::scaler::Scaling;
 use self::scraping::Scraped;
 use self::secure::Secure;
 use self::upstream::{Accepted, Refused};
@@ -47,6 +49,8 @@ pub struct ServeArgs {
     endpoints: Endpoints,
     #[command(flatten)]
     deciding: Deciding,
+    #[command(flatten)]
+    scaling: Scaling,
     #[command(flatten)]
     scraped: Scraped,
     #[command(flatten)]
@@ -85,6 +89,11 @@ impl ServeArgs {
         let (security, protocol) = self.secure.resolve(&mut errors, &mut warnings);
         let (max_message_in, max_message_out) = self.listening.message_limits(&mut warnings);
         let waiting_room = self.deciding.waiting_room(&mut warnings);
+        let asked = self.deciding.refresh_metrics_interval;
+        let scrape_interval = asked.max(MIN_SCRAPE_INTERVAL);
+        let ip = self.listening.address();
+        let around = (ip, scrape_interval, self.deciding.scaling_config.as_ref());
+        let scaler = self.scaling.resolve(&self.model(), around, &mut errors, &mut warnings);
         let (Ok(params), Ok(source), Ok((manifests, findings)), []) =
             (detector, source, opened, &errors[..])
         else {
@@ -96,8 +105,6 @@ impl ServeArgs {
         let line = self.deciding.line(params, &pool);
         let policy = line.policy(self.deciding.profile()).0;
         let policy = policy.with_documents(rewrites, objectives);
-        let asked = self.deciding.refresh_metrics_interval;
-        let scrape_interval = asked.max(MIN_SCRAPE_INTERVAL);
         if scrape_interval != asked {
             warnings.push("--refresh-metrics-interval is raised to its minimum of 50ms".to_owned());
         }
@@ -111,7 +118,6 @@ impl ServeArgs {
         warnings.extend(config::lint::warnings(&line, &policy, &around));
         warnings.extend(findings.warnings);
         let listening = &self.listening;
-        let ip = listening.address();
         let at = |port| SocketAddr::new(ip, port);
         let settings = Settings {
             source,
@@ -139,6 +145,7 @@ impl ServeArgs {
             max_held: listening.max_held_bytes,
             waiting_room,
             debug_remote: listening.debug_remote,
+            scaler,
         };
         Ok(Resolved { settings, warnings, left_out: findings.errors })
     }

@@ -25,7 +25,8 @@ pub const ZERO_MAP: &str = "wva-model-scale-to-zero-config";
 /// The entry that holds for every model.
 pub const DEFAULT: &str = "default";
 
-const TOP_KEYS: [&str; 6] = ["apiVersion", "kind", "metadata", "data", "binaryData", "immutable"];
+const TOP_KEYS: [&str; 8] =
+    ["apiVersion", "kind", "metadata", "data", "binaryData", "immutable", "variants", "gpus"];
 
 /// The rule between the KV line and its spare trigger.
 pub(super) fn spare_rule(kv: f64, spare: f64) -> Option<String> {

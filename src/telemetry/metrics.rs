@@ -10,6 +10,7 @@ use prometheus::{
     Opts, Registry, TextEncoder,
 };
 
+use super::scaling::ScalingMetrics;
 use crate::endpoint::{Load, Suspicion};
 use crate::policy::{Number, Policy};
 use crate::pool::PoolView;
@@ -118,6 +119,8 @@ pub struct Metrics {
     endpoint: Vec<GaugeVec>,
     threshold: GaugeVec,
     generation: IntGauge,
+    /// The scaling loop's.
+    pub scaling: ScalingMetrics,
 }
 
 impl Metrics {
@@ -249,6 +252,7 @@ impl Metrics {
                 "plumbline_policy_generation",
                 "Generation of the policy in force; rises with every change.",
             )?,
+            scaling: ScalingMetrics::new(&registry)?,
             registry,
         };
         // Known from the start, so that a rate has a zero to begin at.

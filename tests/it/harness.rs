@@ -155,6 +155,7 @@ impl Plan {
             threads: Threads::Here,
             max_body: self.max_body,
             debug_remote: false,
+            scaler: self.scaler.clone(),
         }
     }
 
