@@ -33,8 +33,8 @@ use crate::policy::PolicyReader;
 use crate::poller::Scrapes;
 use crate::pool::PoolView;
 use crate::store::{HeldBytes, Store};
-pub use plans::Plans;
 use crate::telemetry::metrics::Metrics;
+pub use plans::Plans;
 
 /// Longest wait for the headers of a request.
 const HEADER_LIMIT: Duration = Duration::from_secs(10);

@@ -237,6 +237,7 @@ impl App {
             policy: policy.clone(),
             flow: flow.clone(),
             membership,
+            lifecycle: lifecycle.clone(),
             metrics: Arc::clone(&metrics),
         };
         let plans = scaling::spawn(&mut rest, settings.scaler, parts, ports, &stopped_rest);

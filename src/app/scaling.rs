@@ -16,13 +16,12 @@ use tokio_rustls::TlsAcceptor;
 use tonic::service::Routes;
 
 use super::{Security, bind, secured, spawn_until};
-use crate::autoscaler::{
-    Autoscaler, History, Pace, Published, Sources, Standing, Subject,
-};
+use crate::autoscaler::{Autoscaler, History, Pace, Published, Sources, Standing, Subject};
 use crate::config::variants::Variants;
 use crate::config::variants_file::{VariantsFile, VariantsState};
 use crate::ext_proc::server::{self, Threads};
 use crate::flow_control::FlowControl;
+use crate::lifecycle::Lifecycle;
 use crate::policy::PolicyReader;
 use crate::scaling::registry::Registry;
 use crate::store::Store;
@@ -130,12 +129,7 @@ impl Ports {
     }
 }
 
-async fn open(
-    port: &Port,
-    protocol: &tls::Protocol,
-    face: tls::Face,
-    part: &str,
-) -> Result<Open> {
+async fn open(port: &Port, protocol: &tls::Protocol, face: tls::Face, part: &str) -> Result<Open> {
     let face = match &port.client_ca {
         Some(file) => face.for_clients_of(file).with_context(|| format!("TLS of {part}"))?,
         None => face,
@@ -151,6 +145,7 @@ pub(super) struct Parts {
     pub(super) policy: PolicyReader,
     pub(super) flow: Option<FlowControl>,
     pub(super) membership: watch::Receiver<()>,
+    pub(super) lifecycle: Lifecycle,
     pub(super) metrics: Arc<Metrics>,
 }
 
@@ -191,6 +186,7 @@ pub(super) fn spawn(
         flow: parts.flow,
         variants: variants.clone(),
         membership: parts.membership,
+        lifecycle: parts.lifecycle,
         // One process plans alone: what it is worth does not change.
         standing: watch::channel(standing).1,
         metrics: parts.metrics,

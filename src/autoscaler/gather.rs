@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::counter;
 use super::observer::{Observer, Track};
-use crate::config::variants::{Variants, VariantSpec};
+use crate::config::variants::{VariantSpec, Variants};
 use crate::endpoint::{Load, Signal};
 use crate::pool::Member;
 use crate::scaling::input::{FRESHNESS_SECONDS, Input, ModelInput, Replica, SchedulerQueue};
@@ -126,13 +126,11 @@ fn replica(one: &Seen<'_>, track: Option<&Track>, now_millis: u64) -> Replica {
 fn work(replica: &mut Replica, track: &Track) {
     let of = |vital| track.counter(vital);
     let mean = |sum, count| counter::mean(of(sum)?, of(count)?);
-    replica.avg_input_tokens =
-        mean(Vital::RequestPromptTokensSum, Vital::RequestPromptTokensCount);
+    replica.avg_input_tokens = mean(Vital::RequestPromptTokensSum, Vital::RequestPromptTokensCount);
     replica.avg_output_tokens =
         mean(Vital::RequestGenerationTokensSum, Vital::RequestGenerationTokensCount);
     replica.prefix_hit_rate = mean(Vital::PrefixHits, Vital::PrefixQueries);
-    replica.request_rate =
-        of(Vital::RequestGenerationTokensCount).and_then(counter::Counter::rate);
+    replica.request_rate = of(Vital::RequestGenerationTokensCount).and_then(counter::Counter::rate);
     // Little's law: the requests that run, over the tokens that come out a second, is the time from one
     // token of a request to the next.
     let tokens = of(Vital::GenerationTokens).and_then(counter::Counter::recent_rate);

@@ -19,6 +19,7 @@ use super::published::{Published, Standing};
 use crate::config::variants_file::VariantsState;
 use crate::endpoint::Load;
 use crate::flow_control::FlowControl;
+use crate::lifecycle::Lifecycle;
 use crate::policy::PolicyReader;
 use crate::pool::{Member, Pool};
 use crate::saturation;
@@ -61,6 +62,8 @@ pub struct Sources {
     pub membership: watch::Receiver<()>,
     /// Who may act on the plans.
     pub standing: watch::Receiver<Standing>,
+    /// Tells when the pool is known: discovered, and each endpoint read or found unreachable.
+    pub lifecycle: Lifecycle,
     /// Where plans are counted.
     pub metrics: Arc<Metrics>,
 }
@@ -113,8 +116,14 @@ impl Autoscaler {
         (Self { sources, subject, pace, registry, published, history }, reader)
     }
 
-    /// Plans until `stop` turns true.
+    /// Plans until `stop` turns true. Begins when the pool is known: before that, a plan would take a
+    /// pool that nobody has found yet for an empty one.
     pub async fn run(mut self, mut stop: watch::Receiver<bool>) {
+        let mut status = self.sources.lifecycle.watch();
+        tokio::select! {
+            _ = status.wait_for(|status| status.is_ready() || status.is_draining()) => {}
+            _ = stop.wait_for(|stop| *stop) => return,
+        }
         let mut state = State {
             cadence: Cadence::new(millis(self.pace.interval).max(1)),
             observer: Observer::default(),
@@ -307,10 +316,7 @@ impl Subject {
     fn named(&self, variants: &crate::config::variants::Variants) -> (String, String) {
         let model = self.model_id.as_deref().or_else(|| variants.models().first().copied());
         let namespace = variants.list.iter().find_map(|spec| spec.namespace.clone());
-        (
-            model.unwrap_or("default").to_owned(),
-            namespace.unwrap_or_else(|| self.namespace.clone()),
-        )
+        (model.unwrap_or("default").to_owned(), namespace.unwrap_or_else(|| self.namespace.clone()))
     }
 }
 

@@ -61,8 +61,7 @@ impl Variants {
     /// What holds without any document: every endpoint is a replica of one variant of this name.
     pub fn one(name: &str) -> Self {
         let variant = Variant { name: name.to_owned(), ..Variant::default() };
-        let spec =
-            VariantSpec { model_id: None, namespace: None, variant, members: Members::Rest };
+        let spec = VariantSpec { model_id: None, namespace: None, variant, members: Members::Rest };
         Self { list: vec![spec], gpus: None }
     }
 
@@ -187,7 +186,9 @@ fn checked(
                 Members::Rest
             }
             (Some(labels), None) if labels.is_empty() => {
-                refuse(".selector must name a label; leave it out to match every endpoint".to_owned());
+                refuse(
+                    ".selector must name a label; leave it out to match every endpoint".to_owned(),
+                );
                 Members::Rest
             }
             (Some(labels), None) => Members::Labels(labels),
@@ -238,7 +239,10 @@ fn one_of<'a>(
     let named: BTreeSet<&str> = list.iter().filter_map(get).collect();
     if named.len() > 1 {
         let named: Vec<_> = named.into_iter().collect();
-        errors.push(format!("variants: one process has one {field}, these name {}", named.join(", ")));
+        errors.push(format!(
+            "variants: one process has one {field}, these name {}",
+            named.join(", ")
+        ));
     }
 }
 

@@ -131,7 +131,9 @@ impl ScalingMetrics {
     /// Brings the gauges up to `plan`; series of variants that are gone vanish.
     pub fn mirror(&self, plan: &Plan, telling: Telling) {
         let all = [&self.desired, &self.ratio, &self.current, &self.planned];
-        all.into_iter().chain([&self.utilisation, &self.required, &self.spare]).for_each(GaugeVec::reset);
+        all.into_iter()
+            .chain([&self.utilisation, &self.required, &self.spare])
+            .for_each(GaugeVec::reset);
         self.models.set(i64::try_from(plan.models.len()).unwrap_or(i64::MAX));
         for model in &plan.models {
             for variant in &model.variants {

@@ -92,7 +92,9 @@ impl Scaling {
     ) -> Scaler {
         let (file, variants) = self.variants(file, errors);
         let named = variants.models();
-        if let (Some(id), Some(other)) = (&model.id, named.iter().find(|m| **m != model.id.as_deref().unwrap_or(""))) {
+        if let (Some(id), Some(other)) =
+            (&model.id, named.iter().find(|m| **m != model.id.as_deref().unwrap_or("")))
+        {
             errors.push(format!("--model-id {id:?}: the variants name the model {other:?}"));
         }
         let on = self.scaler == ScalerMode::On;
@@ -101,7 +103,8 @@ impl Scaling {
         }
         if !self.keda_secure && (self.keda_cert_path.is_some() || self.keda_client_ca.is_some()) {
             errors.push(
-                "--keda-cert-path and --keda-client-ca need TLS: leave --keda-secure true".to_owned(),
+                "--keda-cert-path and --keda-client-ca need TLS: leave --keda-secure true"
+                    .to_owned(),
             );
         }
         let security = |secure: bool, folder: &Option<PathBuf>| match (secure, folder) {
