@@ -14,6 +14,9 @@ pub mod live;
 mod observer;
 pub mod published;
 
+#[cfg(test)]
+mod tests;
+
 pub use history::History;
 pub use live::{Autoscaler, Pace, Sources, Subject};
 pub use published::{Published, Standing};

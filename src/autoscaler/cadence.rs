@@ -73,7 +73,7 @@ mod tests {
             (from..from + 1_000).step_by(10).filter(taken).count()
         };
         assert_eq!(plans(&mut cadence, true, 0), 4);
-        assert_eq!(plans(&mut cadence, false, 1_000), 2);
+        assert_eq!(plans(&mut cadence, false, 1_000), 1);
         cadence.hurry();
         assert!(cadence.take(2_500) && !cadence.take(2_800));
     }

@@ -35,6 +35,9 @@ use crate::telemetry::metrics::Metrics;
 /// Counters change slowly beside load: they are read once in this time.
 const VITALS_MILLIS: u64 = 1_000;
 
+/// What makes a plan that nothing hurries.
+const INTERVAL: &str = "interval";
+
 /// How the loop runs.
 #[derive(Debug, Clone)]
 pub struct Pace {
@@ -198,7 +201,7 @@ impl Autoscaler {
         };
         state.saturated = saturation >= 1.0;
         if state.cadence.saturation(saturation) {
-            state.trigger = "saturation";
+            state.hurry("saturation");
         }
         let held = self.sources.flow.as_ref().map_or(0, |flow| flow.held().requests);
         if state.held == 0 && held > 0 {
@@ -230,7 +233,7 @@ impl Autoscaler {
             model.steps.extend(state.beside.steps.get(&key).into_iter().flatten().cloned());
         }
         let before = std::mem::replace(&mut state.learned, learned);
-        let trigger = std::mem::replace(&mut state.trigger, "interval");
+        let trigger = std::mem::replace(&mut state.trigger, INTERVAL);
         self.publish(&plan, standing);
         let metrics = &self.sources.metrics.scaling;
         metrics.planned(trigger, began.elapsed());
@@ -327,7 +330,10 @@ impl State {
 
     fn hurry(&mut self, trigger: &'static str) {
         self.cadence.hurry();
-        self.trigger = trigger;
+        // The first cause since the last plan names it.
+        if self.trigger == INTERVAL {
+            self.trigger = trigger;
+        }
     }
 }
 

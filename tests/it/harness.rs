@@ -155,7 +155,7 @@ impl Plan {
             threads: Threads::Here,
             max_body: self.max_body,
             debug_remote: false,
-            scaler: self.scaler.clone(),
+            scaler: plumbline::app::scaling::Scaler::default(),
         }
     }
 
@@ -249,7 +249,8 @@ impl World {
     }
 }
 
-fn start_sim(index: usize, address: SocketAddr) -> sim::Handle {
+/// A simulated server of this number.
+pub fn start_sim(index: usize, address: SocketAddr) -> sim::Handle {
     let listener = std::net::TcpListener::bind(address).expect("the port of a simulated server");
     sim::Server::start(format!("sim-{index}"), listener, sim::Settings::default())
         .expect("a simulated server")

@@ -32,9 +32,11 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     (
         "config",
         &[
+            "causes",
             "endpoint",
             "policy",
             "routing",
+            "scaling",
             "scaling_entry",
             "thresholds",
             "units",
@@ -60,9 +62,37 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     // Adapters out.
     (
         "telemetry",
-        &["endpoint", "policy", "pool", "response", "saturation", "store", "thresholds", "units"],
+        &[
+            "endpoint",
+            "policy",
+            "pool",
+            "response",
+            "saturation",
+            "scaling",
+            "store",
+            "thresholds",
+            "units",
+        ],
     ),
     ("tls", &["causes", "telemetry", "watched_file"]),
+    (
+        "autoscaler",
+        &[
+            "config",
+            "endpoint",
+            "flow_control",
+            "lifecycle",
+            "policy",
+            "pool",
+            "saturation",
+            "scaling",
+            "store",
+            "telemetry",
+            "thresholds",
+        ],
+    ),
+    ("keda", &["autoscaler", "scaling"]),
+    ("external_metrics", &["autoscaler", "scaling"]),
     (
         "ext_proc",
         &[
@@ -85,6 +115,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     (
         "admin",
         &[
+            "autoscaler",
             "config",
             "discovery",
             "endpoint",
@@ -104,9 +135,6 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "units",
         ],
     ),
-    ("autoscaler", &["scaling", "thresholds"]),
-    ("keda", &["autoscaler", "scaling"]),
-    ("external_metrics", &["autoscaler", "scaling"]),
     // Surroundings: they stand beside the product and know little of it.
     ("sim", &["units"]),
     ("envoy", &[]),
@@ -117,16 +145,20 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         "app",
         &[
             "admin",
+            "autoscaler",
             "config",
             "discovery",
             "ext_proc",
+            "external_metrics",
             "flow",
             "flow_control",
+            "keda",
             "lifecycle",
             "manifests",
             "policy",
             "poller",
             "pool",
+            "scaling",
             "store",
             "telemetry",
             "tls",
@@ -138,6 +170,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         &[
             "admin",
             "app",
+            "autoscaler",
             "causes",
             "config",
             "conformance",
@@ -151,8 +184,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "poller",
             "pool",
             "routing",
-            "scaling_entry",
             "scaling",
+            "scaling_entry",
             "sim",
             "telemetry",
             "thresholds",

@@ -19,6 +19,10 @@ pub struct Picker {
     pub grpc: SocketAddr,
     pub health: SocketAddr,
     pub admin: SocketAddr,
+    /// KEDA's scaler; known of a picker inside.
+    pub keda: Option<SocketAddr>,
+    /// External metrics; known of a picker inside.
+    pub external_metrics: Option<SocketAddr>,
     kind: Kind,
 }
 
@@ -58,6 +62,8 @@ impl Picker {
             grpc: addresses.grpc,
             health: addresses.grpc_health,
             admin: addresses.admin,
+            keda: addresses.keda,
+            external_metrics: addresses.external_metrics,
             kind: Kind::Inside { store, _end: end },
         }
     }
@@ -71,7 +77,8 @@ impl Picker {
         flags.push(format!("--metrics-port={}", admin.port()));
         let log = folder.join("plumbline.log");
         let child = spawn(&flags, &log);
-        Self { grpc, health, admin, kind: Kind::Process { child, flags, log } }
+        let kind = Kind::Process { child, flags, log };
+        Self { grpc, health, admin, keda: None, external_metrics: None, kind }
     }
 
     /// Waits until `/readyz` answers 200.
