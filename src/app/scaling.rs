@@ -17,6 +17,7 @@ use tonic::service::Routes;
 
 use super::{Security, bind, secured, spawn_until};
 use crate::autoscaler::{Autoscaler, History, Pace, Published, Sources, Standing, Subject};
+use crate::config::Model;
 use crate::config::variants::Variants;
 use crate::config::variants_file::{VariantsFile, VariantsState};
 use crate::ext_proc::server::{self, Threads};
@@ -68,6 +69,14 @@ pub struct Scaler {
     pub keda: Option<Port>,
     /// `external.metrics.k8s.io`.
     pub external_metrics: Option<Port>,
+}
+
+impl Scaler {
+    /// The model of this process, as flags or variants name it.
+    pub fn model(&self) -> Model {
+        let (id, namespace) = self.subject.named(&self.variants);
+        Model { id, namespace }
+    }
 }
 
 impl Default for Scaler {

@@ -16,6 +16,7 @@ use super::history::{History, Made, Snapshot};
 use super::inert::Inert;
 use super::observer::Observer;
 use super::published::{Published, Standing};
+use crate::config::variants::Variants;
 use crate::config::variants_file::VariantsState;
 use crate::endpoint::Load;
 use crate::flow_control::FlowControl;
@@ -293,7 +294,7 @@ impl Autoscaler {
             .collect();
         let variants = Arc::clone(&self.sources.variants.borrow().variants);
         let held = self.sources.flow.as_ref().map(FlowControl::held).unwrap_or_default();
-        let (model_id, namespace) = self.subject.named(&variants);
+        let (model_id, namespace) = self.subject.whose(&variants);
         let whole = Whole {
             model_id: &model_id,
             namespace: &namespace,
@@ -308,18 +309,25 @@ impl Autoscaler {
 
     fn retention(&self) -> u64 {
         let variants = Arc::clone(&self.sources.variants.borrow().variants);
-        let (model_id, namespace) = self.subject.named(&variants);
+        let (model_id, namespace) = self.subject.whose(&variants);
         let entry = self.sources.policy.load().scaling.entry(&model_id, &namespace);
         millis(entry.scale_to_zero.retention)
     }
 }
 
 impl Subject {
-    /// Model and namespace: what the flags say, else what the variants name.
-    fn named(&self, variants: &crate::config::variants::Variants) -> (String, String) {
-        let model = self.model_id.as_deref().or_else(|| variants.models().first().copied());
+    /// Model, if one is named at all, and namespace: what the flags say, else what the variants name.
+    pub fn named(&self, variants: &Variants) -> (Option<String>, String) {
+        let named = || variants.models().first().map(|model| (*model).to_owned());
         let namespace = variants.list.iter().find_map(|spec| spec.namespace.clone());
-        (model.unwrap_or("default").to_owned(), namespace.unwrap_or_else(|| self.namespace.clone()))
+        let namespace = namespace.unwrap_or_else(|| self.namespace.clone());
+        (self.model_id.clone().or_else(named), namespace)
+    }
+
+    /// The same, with a name for a model that nobody names.
+    fn whose(&self, variants: &Variants) -> (String, String) {
+        let (model, namespace) = self.named(variants);
+        (model.unwrap_or_else(|| "default".to_owned()), namespace)
     }
 }
 

@@ -94,6 +94,13 @@ impl ServeArgs {
         let ip = self.listening.address();
         let around = (ip, scrape_interval, self.deciding.scaling_config.as_ref());
         let scaler = self.scaling.resolve(&self.model(), around, &mut errors, &mut warnings);
+        // The model that the variants name is the model of the line, too.
+        let model = scaler.model();
+        if let Some(given) = self.deciding.namespace.as_ref().filter(|n| **n != model.namespace) {
+            let named = &model.namespace;
+            errors
+                .push(format!("--namespace {given:?}: the variants name the namespace {named:?}"));
+        }
         let (Ok(params), Ok(source), Ok((manifests, findings)), []) =
             (detector, source, opened, &errors[..])
         else {
@@ -102,7 +109,7 @@ impl ServeArgs {
         let Content { rewrites, objectives } =
             manifests.as_ref().map(Manifests::content).unwrap_or_default();
         let pool = self.endpoints.pool(std::env::var("NAMESPACE").ok());
-        let line = self.deciding.line(params, &pool);
+        let line = self.deciding.line(params, model);
         let policy = line.policy(self.deciding.profile()).0;
         let policy = policy.with_documents(rewrites, objectives);
         if scrape_interval != asked {

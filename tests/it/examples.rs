@@ -15,6 +15,19 @@ fn the_endpoints_example_is_read_without_a_word() {
     assert!(parsed.rejected.is_empty() && parsed.warnings.is_empty(), "{parsed:?}");
 }
 
+/// Mutants: a misspelt key in the file; a maximum below its minimum.
+#[test]
+fn the_variants_example_is_read() {
+    let bytes = std::fs::read(path("config/variants.yaml")).unwrap();
+    let variants = plumbline::config::variants::read(&bytes).unwrap().unwrap();
+    assert_eq!(variants.models().into_iter().collect::<Vec<_>>(), ["meta/llama-8b"]);
+    let bounds = variants.list.iter().map(|spec| {
+        let variant = &spec.variant;
+        (variant.name.as_str(), variant.min_replicas, variant.max_replicas)
+    });
+    assert_eq!(bounds.collect::<Vec<_>>(), [("small", 1, 8), ("large", 0, 4)]);
+}
+
 /// The profiles and the production example are the tables of the specification, without a word of
 /// doubt. Mutants: any number in a file; a misspelt key.
 #[test]
@@ -75,12 +88,15 @@ fn envoy_accepts_the_gateway_example() {
 /// Mutant: a README that names a flag which is no more.
 #[test]
 fn the_readme_names_real_flags_and_files() {
-    let readme = std::fs::read_to_string(path("README.md")).unwrap();
+    let pages = ["README.md", "docs/autoscaling.md"];
+    let readme: String =
+        pages.iter().map(|page| std::fs::read_to_string(path(page)).unwrap()).collect();
     let mut help = String::new();
     for command in [
         &["--help"][..],
         &["check", "--help"],
         &["demo", "--help"],
+        &["plan", "--help"],
         &["sim", "--help"],
         &["conformance", "--help"],
     ] {
@@ -95,6 +111,10 @@ fn the_readme_names_real_flags_and_files() {
     }
     for link in readme.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
         let file = link.split('#').next().unwrap();
-        assert!(file.starts_with("http") || std::path::Path::new(&path(file)).exists(), "{link}");
+        let there = |file: &str| std::path::Path::new(&path(file)).exists();
+        assert!(
+            file.starts_with("http") || there(file) || there(&format!("docs/{file}")),
+            "{link}"
+        );
     }
 }

@@ -30,10 +30,11 @@ pub(super) struct Deciding {
     /// the same numbers for routing and scaling.
     #[arg(long, value_name = "FILE")]
     pub(super) scaling_config: Option<PathBuf>,
-    /// The model of this process: its entry `{modelID}#{namespace}` of --scaling-config counts.
+    /// The model of this process: its entry `{modelID}#{namespace}` of --scaling-config counts. Default:
+    /// the one that the variants name.
     #[arg(long, value_name = "MODEL")]
     pub(super) model_id: Option<String>,
-    /// Namespace of that model. Default: that of the pool.
+    /// Namespace of that model. Default: the one that the variants name, else that of the pool.
     #[arg(long, value_name = "NAMESPACE")]
     pub(super) namespace: Option<String>,
     /// Time between two scrapes of one endpoint; at least 50ms.
@@ -124,8 +125,8 @@ impl Deciding {
     }
 
     /// The layers of the line; reads the scaling configuration once.
-    pub(super) fn line(&self, params: Params, pool: &PoolName) -> LineSource {
-        LineSource::open(params, self.model(pool), self.scaling_config.as_deref())
+    pub(super) fn line(&self, params: Params, model: Model) -> LineSource {
+        LineSource::open(params, model, self.scaling_config.as_deref())
     }
 }
 
