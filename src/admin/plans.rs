@@ -48,6 +48,9 @@ fn value(of: &impl Serialize) -> Page {
 /// `/debug/plan`.
 pub(super) fn newest(plans: Option<&Plans>) -> Page {
     let Some(plans) = plans else { return off() };
+    if let Some(why) = plans.history.why_none() {
+        return text(StatusCode::SERVICE_UNAVAILABLE, format!("no plan can be made: {why}\n"));
+    }
     let Some(made) = plans.history.newest() else {
         return text(StatusCode::SERVICE_UNAVAILABLE, "no plan was made yet\n");
     };

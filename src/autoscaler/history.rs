@@ -44,6 +44,7 @@ struct Kept {
     plans: VecDeque<Arc<Made>>,
     snapshot: Option<Arc<Snapshot>>,
     strangers: Vec<String>,
+    fault: Option<String>,
 }
 
 /// Shared between the loop and the pages; a clone is the same history.
@@ -60,6 +61,19 @@ impl History {
         }
         kept.snapshot = Some(Arc::new(snapshot));
         kept.strangers = strangers;
+    }
+
+    /// Notes why no plan can be made, or that one can; returns a reason that is new.
+    pub(super) fn fault(&self, fault: Option<String>) -> Option<String> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let news = fault.clone().filter(|fault| kept.fault.as_ref() != Some(fault));
+        kept.fault = fault;
+        news
+    }
+
+    /// Why no plan can be made now.
+    pub fn why_none(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).fault.clone()
     }
 
     /// The last plans, oldest first.

@@ -3,6 +3,7 @@
 //! Decides nothing about replicas; it gathers, asks `scaling::plan` and hands on. One task, so that no
 //! two plans overlap. Times are milliseconds since the loop began.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -103,6 +104,8 @@ struct State {
     saturated: bool,
     inert: Inert,
     looked_at_vitals: Option<u64>,
+    /// Model and namespace, while they are clear.
+    whose: Option<(String, String)>,
     loads: Vec<Load>,
     zero: Instant,
 }
@@ -139,6 +142,7 @@ impl Autoscaler {
             saturated: false,
             inert: Inert::new(millis(self.pace.inert_after)),
             looked_at_vitals: None,
+            whose: None,
             loads: Vec::new(),
             zero: Instant::now(),
         };
@@ -160,10 +164,11 @@ impl Autoscaler {
             }
             self.look(&mut state);
             let now = state.now();
+            let Some(whose) = state.whose.clone() else { continue };
             if !state.cadence.take(now) {
                 continue;
             }
-            let jobs = self.plan(&mut state, now);
+            let jobs = self.plan(&mut state, &whose, now);
             // After the plan is out: whatever they find is beside the next one.
             tokio::select! {
                 beside = state.runners.turn(jobs, &mut state.learned) => state.beside = beside,
@@ -184,14 +189,20 @@ impl Autoscaler {
         let due = state.looked_at_vitals.is_none_or(|last| millis >= last + VITALS_MILLIS);
         if due {
             state.looked_at_vitals = Some(millis);
+            let mut reported = BTreeSet::new();
             for member in &pool.members {
                 match self.sources.store.vitals(member.slot, now.into_std()) {
-                    Some(vitals) => state.observer.vitals(&member.endpoint.id, &vitals, millis),
+                    Some(vitals) => {
+                        state.observer.vitals(&member.endpoint.id, &vitals, millis);
+                        reported.extend(vitals.model());
+                    }
                     None => state.observer.unread(millis),
                 }
             }
+            self.identify(state, &reported);
             let stays = |id: &_| find(&pool, id).is_some();
-            state.observer.round(stays, self.retention(), millis);
+            let retention = state.whose.as_ref().map_or(0, |whose| self.retention(whose));
+            state.observer.round(stays, retention, millis);
         }
         let policy = self.sources.policy.load();
         // An empty pool is none that serves at the line; who is held there is seen below.
@@ -211,8 +222,34 @@ impl Autoscaler {
         state.held = held;
     }
 
+    /// Whose replicas these are: what flags or variants say, else the one model that the servers report.
+    /// A model that was clear once stays while nobody reports another.
+    fn identify(&self, state: &mut State, reported: &BTreeSet<Arc<String>>) {
+        let variants = Arc::clone(&self.sources.variants.borrow().variants);
+        let (named, namespace) = self.subject.named(&variants);
+        let known = state.whose.as_ref().map(|(model, _)| model.clone());
+        let mut reports = reported.iter();
+        let (model, fault) = match (named, reports.next(), reports.next()) {
+            (Some(named), _, _) => (Some(named), None),
+            (None, None, _) => (Some(known.unwrap_or_else(|| "default".to_owned())), None),
+            (None, Some(one), None) => (Some(one.to_string()), None),
+            (None, Some(_), Some(_)) => {
+                let all: Vec<&str> = reported.iter().map(|model| model.as_str()).collect();
+                let fault = format!(
+                    "the servers report several models ({}): say --model-id, or modelID in the variants",
+                    all.join(", ")
+                );
+                (None, Some(fault))
+            }
+        };
+        if let Some(error) = self.history.fault(fault) {
+            tracing::error!(%error, "no plan can be made");
+        }
+        state.whose = model.map(|model| (model, namespace));
+    }
+
     /// One plan; returns what the further analyzers are to look at.
-    fn plan(&self, state: &mut State, now: u64) -> Vec<Job> {
+    fn plan(&self, state: &mut State, whose: &(String, String), now: u64) -> Vec<Job> {
         let began = Instant::now();
         let policy = Arc::clone(&self.sources.policy.load());
         let standing = self.sources.standing.borrow().clone();
@@ -223,7 +260,7 @@ impl Autoscaler {
             startup_grace_millis: millis(self.pace.startup_grace),
             table: Arc::clone(&policy.scaling),
         };
-        let (mut input, strangers) = self.input(state, now);
+        let (mut input, strangers) = self.input(state, whose, now);
         for model in &mut input.models {
             model.others = state.beside.results.get(&model.key()).cloned().unwrap_or_default();
         }
@@ -281,7 +318,7 @@ impl Autoscaler {
         self.published.send_replace(Published { standing, plan: plan.clone() });
     }
 
-    fn input(&self, state: &State, now: u64) -> (Input, Vec<String>) {
+    fn input(&self, state: &State, whose: &(String, String), now: u64) -> (Input, Vec<String>) {
         let pool = self.sources.store.pool();
         let at = Instant::now().into_std();
         let mut loads = Vec::new();
@@ -294,23 +331,21 @@ impl Autoscaler {
             .collect();
         let variants = Arc::clone(&self.sources.variants.borrow().variants);
         let held = self.sources.flow.as_ref().map(FlowControl::held).unwrap_or_default();
-        let (model_id, namespace) = self.subject.whose(&variants);
+        let (model_id, namespace) = whose;
         let whole = Whole {
-            model_id: &model_id,
-            namespace: &namespace,
+            model_id,
+            namespace,
             variants: &variants,
             held: SchedulerQueue { size: held.requests as u64, bytes: held.bytes },
             in_flight: self.sources.store.in_flight(),
-            retention_millis: self.retention(),
+            retention_millis: self.retention(whose),
             grace_millis: millis(self.pace.startup_grace),
         };
         gather(&whole, &seen, &state.observer, &state.learned, now)
     }
 
-    fn retention(&self) -> u64 {
-        let variants = Arc::clone(&self.sources.variants.borrow().variants);
-        let (model_id, namespace) = self.subject.whose(&variants);
-        let entry = self.sources.policy.load().scaling.entry(&model_id, &namespace);
+    fn retention(&self, (model_id, namespace): &(String, String)) -> u64 {
+        let entry = self.sources.policy.load().scaling.entry(model_id, namespace);
         millis(entry.scale_to_zero.retention)
     }
 }
@@ -322,12 +357,6 @@ impl Subject {
         let namespace = variants.list.iter().find_map(|spec| spec.namespace.clone());
         let namespace = namespace.unwrap_or_else(|| self.namespace.clone());
         (self.model_id.clone().or_else(named), namespace)
-    }
-
-    /// The same, with a name for a model that nobody names.
-    fn whose(&self, variants: &Variants) -> (String, String) {
-        let (model, namespace) = self.named(variants);
-        (model.unwrap_or_else(|| "default".to_owned()), namespace)
     }
 }
 

@@ -41,6 +41,8 @@ pub struct Reading {
     pub caches: Vec<RankCache>,
     /// Numbers beside the load; capacities and sizes among them, reckoned from the above.
     pub vitals: Vitals<Option<f64>>,
+    /// The model by which the queue is told, `model_name`.
+    pub model: Option<String>,
     /// LoRA adapters; `None` where the page has no such line, which is no fault.
     pub lora: Option<Lora>,
     /// One value for each custom metric of the mapping, in its order.
@@ -164,7 +166,11 @@ impl Reading {
     ) -> Result<(), Fault> {
         let unusable = || Fault::Unusable(target.spec.family().to_owned());
         match target.slot {
-            Slot::Waiting => self.waiting = Some(self.requests(series).ok_or_else(unusable)?),
+            Slot::Waiting => {
+                let named = series.first().and_then(|hit| hit.sample.labels.get("model_name"));
+                self.model = named.map(|name| name.text().into_owned());
+                self.waiting = Some(self.requests(series).ok_or_else(unusable)?);
+            }
             Slot::Running => self.running = Some(self.requests(series).ok_or_else(unusable)?),
             Slot::Kv => self.take_kv(series, caches).ok_or_else(unusable)?,
             Slot::Lora => return self.take_lora(target, series),

@@ -100,6 +100,7 @@ impl Scrape {
         let told = Told {
             vitals: reading.vitals,
             lora: reading.lora.as_ref(),
+            model: reading.model.as_deref(),
             caches: &reading.caches,
             custom: &reading.custom,
         };

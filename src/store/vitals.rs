@@ -102,6 +102,8 @@ pub struct Told<'a> {
     pub vitals: Vitals<Option<f64>>,
     /// The adapters.
     pub lora: Option<&'a Lora>,
+    /// The model that it serves.
+    pub model: Option<&'a str>,
     /// The caches, rank by rank; empty when the page says nothing of them.
     pub caches: &'a [RankCache],
     /// Custom metrics, in the order of the writer's keys.
@@ -143,6 +145,7 @@ impl<T> Held<T> {
 pub(super) struct Record {
     vitals: Vitals<Stamped>,
     lora: Held<Lora>,
+    model: Held<String>,
     caches: Held<Vec<RankCache>>,
     custom: Vec<(String, Stamped)>,
 }
@@ -176,6 +179,11 @@ impl VitalsView {
         self.record.lora.read(self.now)
     }
 
+    /// The model that it said it serves, last time it said so.
+    pub fn model(&self) -> Option<Arc<String>> {
+        self.record.model.read(self.now).map(|(model, _)| model)
+    }
+
     /// The caches, rank by rank, and their age; `None` until a page told of them.
     pub fn caches(&self) -> Option<(Arc<Vec<RankCache>>, Duration)> {
         self.record.caches.read(self.now)
@@ -200,6 +208,7 @@ impl VitalsWriter {
             vitals: mapped
                 .map(|mapped| if mapped { Stamped::default() } else { Stamped::unmapped() }),
             lora: Held::default(),
+            model: Held::default(),
             caches: Held::default(),
             custom: custom.into_iter().map(|key| (key, Stamped::default())).collect(),
         };
@@ -220,6 +229,9 @@ impl VitalsWriter {
         }
         if let Some(lora) = told.lora {
             record.lora.tell(at, |held| held == lora, || lora.clone());
+        }
+        if let Some(model) = told.model {
+            record.model.tell(at, |held| held == model, || model.to_owned());
         }
         if !told.caches.is_empty() {
             record.caches.tell(at, |held| held == told.caches, || told.caches.to_vec());

@@ -181,6 +181,38 @@ async fn nothing_is_planned_before_the_pool_is_known() {
     assert_eq!((&variant["current"], &variant["target"]), (&1.into(), &1.into()), "{first}");
 }
 
+/// Mutants: the first of several taken; a plan that goes on in spite of it.
+#[tokio::test]
+async fn the_model_is_the_one_that_the_servers_report() {
+    let (sims, picker) = two(0, Mode::Advisory, "variants: [{name: v}]").await;
+    let plan = wait_for("a plan", async || {
+        let plan = Ask::get("/debug/plan").whole(picker.admin).await;
+        if plan.status == 200 { Ok(plan.text()) } else { Err(plan.text()) }
+    })
+    .await;
+    let plan: Value = serde_json::from_str(&plan).unwrap();
+    assert_eq!(plan["models"][0]["modelID"], sim::Settings::default().model);
+    drop((sims, picker));
+
+    let start = |model: &str| {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let settings = sim::Settings { model: model.to_owned(), ..sim::Settings::default() };
+        sim::Server::start(model.to_owned(), listener, settings).unwrap()
+    };
+    let sims = [start("a"), start("b")];
+    let list = sims.each_ref().map(|sim| sim.addr().to_string()).join(",");
+    let settings = Plan::default().settings(&list);
+    let scaler = scaler(Mode::Advisory, "variants: [{name: v}]");
+    let picker = Picker::inside(Settings { scaler, ..settings }).await;
+    picker.ready().await;
+    wait_for("the reason", async || {
+        let plan = Ask::get("/debug/plan").whole(picker.admin).await;
+        let text = plan.text();
+        if plan.status == 503 && text.contains("(a, b)") { Ok(()) } else { Err(text) }
+    })
+    .await;
+}
+
 /// At zero, a request that waits in the room wakes the variant, and KEDA is told by push. Mutants: held
 /// requests left out of the plan; the push left to the next interval's end.
 #[tokio::test]
