@@ -235,6 +235,11 @@ async fn idle_is_known_after_a_whole_retention_of_readings() {
     for _ in 0..59 {
         assert_eq!(second(&mut world, Some(9.0)).await, None);
     }
+    assert_eq!(second(&mut world, Some(9.0)).await, Some(0.0));
+    // A server that comes with a past may have been busy a moment ago.
+    let vitals = world.store.vitals(slot, Instant::now().into_std()).unwrap();
+    observer.vitals(&endpoint(2).id, &vitals, now);
+    assert_eq!(observer.finished(retention, now), None);
 }
 
 /// Mutants: the raw scrape instead of the mean of its second; totals instead of what five minutes added;
