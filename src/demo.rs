@@ -9,6 +9,7 @@ mod faults;
 mod guide;
 mod observed;
 mod pages;
+pub mod scale;
 mod screen;
 mod stage;
 mod summary;

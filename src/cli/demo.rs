@@ -18,6 +18,7 @@ Examples:
   plumbline demo --break kill-endpoint
   plumbline demo --break saturate --rate 60 --duration 1m
   plumbline demo --params '{\"queueDepthThreshold\": 2}'
+  plumbline demo --scale       # replicas follow the load, three minutes
   plumbline demo --keep        # everything stays up until Ctrl-C, with curl lines to try
 
 Exit code: 0 when nothing failed that must not, 1 otherwise, 130 after Ctrl-C.
@@ -44,6 +45,9 @@ pub struct DemoArgs {
     /// Leave everything running afterwards until Ctrl-C.
     #[arg(long)]
     keep: bool,
+    /// Another demo, of three minutes: load comes and goes, replicas follow, to zero and back.
+    #[arg(long, conflicts_with_all = ["duration", "rate", "seed", "broken", "keep"])]
+    scale: bool,
 }
 
 fn rate(text: &str) -> Result<f64, String> {
@@ -84,12 +88,14 @@ impl DemoArgs {
 
 /// Runs the demo; SIGINT and SIGTERM end it and everything it started.
 pub(super) async fn run(args: DemoArgs) -> anyhow::Result<ExitCode> {
+    let scale = args.scale;
     let settings = args.settings().map_err(|errors| anyhow::anyhow!(errors.join("\n")))?;
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let stop = async {
         tokio::select! { _ = term.recv() => {} _ = int.recv() => {} }
     };
-    Ok(match demo::run(settings, stop).await? {
+    let end = if scale { demo::scale::run(stop).await } else { demo::run(settings, stop).await };
+    Ok(match end? {
         End::Passed => ExitCode::SUCCESS,
         End::Failed => ExitCode::FAILURE,
         End::Stopped => ExitCode::from(130),

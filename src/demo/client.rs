@@ -21,6 +21,8 @@ use super::traffic::Planned;
 
 /// Longest time for one answer: far above anything the simulated servers take.
 const ANSWER_LIMIT: Duration = Duration::from_secs(15);
+/// The same for one that may be held until a server has started.
+const HELD_LIMIT: Duration = Duration::from_secs(60);
 /// Longest time for a page.
 const PAGE_LIMIT: Duration = Duration::from_secs(1);
 /// The last event of a whole stream.
@@ -48,6 +50,21 @@ impl Client {
             whole.then_some(body)
         };
         timeout(PAGE_LIMIT, fetch).await.ok()?
+    }
+
+    /// Sends a completion to the gateway at `to`; its status, 0 without an answer.
+    pub(super) async fn ask(&self, to: SocketAddr, body: Bytes) -> u16 {
+        let request = Request::post(format!("http://{to}/v1/completions"))
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Full::new(body));
+        let Ok(request) = request else { return 0 };
+        let follow = async {
+            let response = self.0.request(request).await.ok()?;
+            let status = response.status().as_u16();
+            response.into_body().collect().await.ok()?;
+            Some(status)
+        };
+        timeout(HELD_LIMIT, follow).await.ok().flatten().unwrap_or(0)
     }
 
     /// Sends a request to the gateway at `to` and follows it to its end. `start` is the start of the

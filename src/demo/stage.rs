@@ -37,10 +37,10 @@ fn engine() -> EngineSettings {
 
 /// A folder that goes with its value.
 #[derive(Debug)]
-struct Folder(PathBuf);
+pub(super) struct Folder(pub(super) PathBuf);
 
 impl Folder {
-    fn new() -> io::Result<Self> {
+    pub(super) fn new() -> io::Result<Self> {
         let name = format!("plumbline-demo-{}-{:08x}", std::process::id(), rand::random::<u32>());
         let path = std::env::temp_dir().join(name);
         std::fs::DirBuilder::new().mode(0o700).create(&path)?;
@@ -77,46 +77,20 @@ pub(super) struct Stage {
 impl Stage {
     /// Starts everything and returns when all of it is ready. `params` goes to Plumbline as it is.
     pub(super) async fn start(client: &Client, params: Option<&str>) -> Result<Self> {
-        let binary = envoy::find()?;
         let folder = Folder::new().context("making a folder for the demo's files")?;
         let models = (0..SERVERS).map(start_model).collect::<Result<Vec<_>>>()?;
         let endpoints = folder.0.join("endpoints.yaml");
         std::fs::write(&endpoints, endpoints_file(&models)).context("writing the endpoints")?;
-        let mut plumbline = Plumbline::start(&endpoints, params, &folder.0)?;
+        let flags = params.map(|params| format!("--params={params}")).into_iter().collect();
+        let mut plumbline = Plumbline::start(&endpoints, flags, &folder.0)?;
         // Envoy asks the picker's health once at its start, and then a second later.
         plumbline.wait_ready(client).await?;
-        let gateway = free_port()?;
         let access_log = folder.0.join("access.jsonl");
-        let bootstrap = Bootstrap {
-            admin: free_port()?,
-            listeners: vec![(gateway, Cluster::OriginalDst)],
-            picker: plumbline.grpc,
-            picker_tls: true,
-            endpoints: vec![],
-            modes: Modes::default(),
-            access_log: Some(access_log.clone()),
-            http2_upstream: false,
-        };
-        let envoy = Envoy::start(&binary, &bootstrap, &folder.0).await.map_err(|error| {
-            // The log that the error names is about to go with the folder.
-            let log = tail(&folder.0.join("envoy.log"));
-            anyhow::anyhow!("{:#}\n{log}", anyhow::Error::new(error))
-        })?;
-        let stage = Self { models, envoy, plumbline, gateway, access_log, folder };
-        stage.wait_answered(client).await?;
-        Ok(stage)
-    }
-
-    /// Envoy takes its first health check of the picker before it asks it anything.
-    async fn wait_answered(&self, client: &Client) -> Result<()> {
-        let deadline = Instant::now() + START_LIMIT;
-        while client.page(self.gateway, "/v1/models").await.is_none() {
-            if Instant::now() > deadline {
-                bail!("no request came through Envoy within {START_LIMIT:?}");
-            }
-            sleep(Duration::from_millis(50)).await;
-        }
-        Ok(())
+        let log = Some(access_log.clone());
+        let (envoy, gateway) =
+            start_envoy(&plumbline, Cluster::OriginalDst, log, &folder.0).await?;
+        wait_answered(client, gateway).await?;
+        Ok(Self { models, envoy, plumbline, gateway, access_log, folder })
     }
 
     /// Name and address of each model server.
@@ -174,7 +148,7 @@ impl Stage {
     pub(super) async fn end(mut self) {
         // Whichever is gone already is as it should be.
         let _ = self.envoy.process.kill().await;
-        let _ = self.plumbline.process.kill().await;
+        self.plumbline.end().await;
         for model in self.models.drain(..) {
             if let Some(server) = model.server {
                 server.stop().await;
@@ -182,6 +156,45 @@ impl Stage {
         }
         drop(self.folder);
     }
+}
+
+/// Envoy in front of `plumbline`, and the port that it serves.
+pub(super) async fn start_envoy(
+    plumbline: &Plumbline,
+    cluster: Cluster,
+    access_log: Option<PathBuf>,
+    folder: &Path,
+) -> Result<(Envoy, SocketAddr)> {
+    let binary = envoy::find()?;
+    let gateway = free_port()?;
+    let bootstrap = Bootstrap {
+        admin: free_port()?,
+        listeners: vec![(gateway, cluster)],
+        picker: plumbline.grpc,
+        picker_tls: true,
+        endpoints: vec![],
+        modes: Modes::default(),
+        access_log,
+        http2_upstream: false,
+    };
+    let envoy = Envoy::start(&binary, &bootstrap, folder).await.map_err(|error| {
+        // The log that the error names is about to go with the folder.
+        let log = tail(&folder.join("envoy.log"));
+        anyhow::anyhow!("{:#}\n{log}", anyhow::Error::new(error))
+    })?;
+    Ok((envoy, gateway))
+}
+
+/// Envoy takes its first health check of the picker before it asks it anything.
+pub(super) async fn wait_answered(client: &Client, gateway: SocketAddr) -> Result<()> {
+    let deadline = Instant::now() + START_LIMIT;
+    while client.page(gateway, "/v1/models").await.is_none() {
+        if Instant::now() > deadline {
+            bail!("no request came through Envoy within {START_LIMIT:?}");
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+    Ok(())
 }
 
 fn settings() -> Settings {
@@ -206,16 +219,17 @@ fn endpoints_file(models: &[Model]) -> String {
 }
 
 /// The Plumbline process: this very program, serving with its defaults.
-struct Plumbline {
+pub(super) struct Plumbline {
     process: Child,
     grpc: SocketAddr,
-    admin: SocketAddr,
+    pub(super) admin: SocketAddr,
     flags: Vec<String>,
     log: PathBuf,
 }
 
 impl Plumbline {
-    fn start(endpoints: &Path, params: Option<&str>, folder: &Path) -> Result<Self> {
+    /// With `more` flags than those of addresses.
+    pub(super) fn start(endpoints: &Path, more: Vec<String>, folder: &Path) -> Result<Self> {
         let (grpc, health, admin) = (free_port()?, free_port()?, free_port()?);
         let mut flags = vec![
             format!("--endpoints-file={}", endpoints.display()),
@@ -224,7 +238,7 @@ impl Plumbline {
             format!("--grpc-health-port={}", health.port()),
             format!("--metrics-port={}", admin.port()),
         ];
-        flags.extend(params.map(|params| format!("--params={params}")));
+        flags.extend(more);
         let log = folder.join("plumbline.log");
         let process = spawn(&flags, &log)?;
         Ok(Self { process, grpc, admin, flags, log })
@@ -235,7 +249,13 @@ impl Plumbline {
         Ok(())
     }
 
-    async fn wait_ready(&mut self, client: &Client) -> Result<()> {
+    /// Kills the process and returns when it is gone.
+    pub(super) async fn end(&mut self) {
+        // One that is gone already is as it should be.
+        let _ = self.process.kill().await;
+    }
+
+    pub(super) async fn wait_ready(&mut self, client: &Client) -> Result<()> {
         let deadline = Instant::now() + START_LIMIT;
         while client.page(self.admin, "/readyz").await.is_none() {
             if let Some(status) = self.process.try_wait()? {

@@ -139,7 +139,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("sim", &["units"]),
     ("envoy", &[]),
     ("conformance", &["units"]),
-    ("demo", &["config", "envoy", "sim", "units"]),
+    ("demo", &["config", "envoy", "keda", "sim", "units"]),
     // Shell.
     (
         "app",
