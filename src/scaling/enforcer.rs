@@ -70,6 +70,8 @@ pub struct Orders<'a> {
     pub busy: Option<&'a str>,
     /// Whether a target may fall now.
     pub may_fall: bool,
+    /// Zero was published already and may not have arrived.
+    pub at_zero: bool,
     /// Requests that are held before any replica.
     pub held: u64,
 }
@@ -88,7 +90,7 @@ pub fn enforce(
     if orders.scale_to_zero && !has_floor {
         let stays = match orders.busy {
             Some(busy) => Some(format!("not to zero: {busy}")),
-            None if !orders.may_fall => {
+            None if !orders.may_fall && !orders.at_zero => {
                 Some("not to zero: the last change has not settled".to_owned())
             }
             None => None,

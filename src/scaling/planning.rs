@@ -4,6 +4,7 @@
 //! Decides the order alone; each part decides its own. Pure: the same input, rules, memory and time
 //! give the same plan to the bit, whatever the order of the input's lists. Times are milliseconds.
 
+mod falls;
 mod report;
 
 use std::collections::BTreeMap;
@@ -398,8 +399,9 @@ fn finish(
     advisory: bool,
     freshness: f64,
 ) {
+    course.part("settle: a lower target is being reached", |c| falls::keep(c, learned));
     if !course.clocks.may_fall {
-        course.part("settle: the last change has not settled", |c| hold_falls(c, learned));
+        course.part("settle: the last change has not settled", |c| falls::hold(c, learned));
     }
     let settling = course.spare().is_some() && !course.clocks.v1_may_move;
     let line = course.entry.thresholds;
@@ -410,11 +412,17 @@ fn finish(
     });
     let held = course.model.scheduler_queue.map_or(0, |queue| queue.size);
     let may_fall = course.clocks.may_fall;
+    let at_zero = !course.model.variants.is_empty()
+        && course
+            .model
+            .variants
+            .iter()
+            .all(|v| settle::published(course.model, &v.name, learned) == Some(0));
     let scale_to_zero = course.entry.scale_to_zero.enabled;
     let before: u32 = course.variants.iter().fold(0, |sum, v| sum.saturating_add(v.target));
     course.part("enforcer: see the steps", |c| {
         let busy = enforcer::busy(c.model, &c.variants, &c.measured, freshness);
-        let orders = Orders { scale_to_zero, busy: busy.as_deref(), may_fall, held };
+        let orders = Orders { scale_to_zero, busy: busy.as_deref(), may_fall, at_zero, held };
         c.steps.extend(enforcer::enforce(&mut c.variants, &orders, inventory));
     });
     let zeroed = before > 0 && course.variants.iter().all(|v| v.target == 0);
@@ -422,23 +430,6 @@ fn finish(
     course.part("bounds: minReplicas or maxReplicas", clamp);
     if !zeroed {
         guards::explain_clamp(&course.variants, &wanted, &course.measured, &mut course.steps);
-    }
-}
-
-/// Nothing falls below what was published, or below what there is, before the last change settled.
-fn hold_falls(course: &mut Course<'_>, learned: &Learned) {
-    let mut held = Vec::new();
-    for variant in &mut course.variants {
-        let floor = settle::published(course.model, &variant.name, learned);
-        let floor = floor.unwrap_or(variant.current);
-        if variant.target < floor {
-            held.push(format!("{} at {floor}", variant.name));
-            variant.target = floor;
-        }
-    }
-    if !held.is_empty() {
-        let text = format!("held, bound by: settle ({})", held.join(", "));
-        course.steps.push(Step::new("settle", text, []));
     }
 }
 

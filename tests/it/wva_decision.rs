@@ -214,8 +214,13 @@ fn the_enforcer_acts_as_recorded() {
             ..ModelInput::default()
         };
         let busy = enforcer::busy(&model, &variants, &[], 30.0);
-        let orders =
-            Orders { scale_to_zero: zero.enabled, busy: busy.as_deref(), may_fall: true, held: 0 };
+        let orders = Orders {
+            scale_to_zero: zero.enabled,
+            busy: busy.as_deref(),
+            may_fall: true,
+            at_zero: false,
+            held: 0,
+        };
         enforcer::enforce(&mut variants, &orders, None);
         let after = variants.iter().map(|v| (v.name.clone(), json!(v.target)));
         json!({
