@@ -83,6 +83,8 @@ impl Picking {
         ask: &Ask<'_>,
         weight: Weight,
     ) -> Result<Pick, Refusal> {
+        #[cfg(test)]
+        assert_ne!(ask.priority, tests::FAULT, "the fault that a test asks for");
         let start = Instant::now();
         let picked = DESK.with_borrow_mut(|desk| {
             let mut tries = 0;
@@ -151,4 +153,4 @@ pub(super) fn new_request_id() -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -356,6 +356,9 @@ enum Heard {
     Verdict(Verdict),
 }
 
+#[cfg(test)]
+mod tests;
+
 impl Drop for ProcessStream {
     fn drop(&mut self) {
         self.leave();

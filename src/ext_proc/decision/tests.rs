@@ -14,8 +14,11 @@ use crate::thresholds::Thresholds;
 
 const ENDPOINTS: u16 = 8;
 
+/// A decision of this priority panics, in tests alone.
+pub(in crate::ext_proc) const FAULT: i32 = -271_828;
+
 /// Eight equal endpoints, idle, and read once.
-fn picking(profile: Profile) -> Picking {
+pub(in crate::ext_proc) fn picking(profile: Profile) -> Picking {
     let now = Instant::now().into_std();
     let (store, mut members) = Store::new(now);
     let endpoints = (1..=ENDPOINTS)
