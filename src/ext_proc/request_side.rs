@@ -71,6 +71,11 @@ impl RequestSide {
         }
     }
 
+    /// Whether its model might have to be rewritten, and its body has not been read.
+    pub(super) fn is_unread(&self, rewrites: &Rewrites) -> bool {
+        self.reader.is_some() && (!rewrites.is_empty() || self.head.rewrite_to.is_some())
+    }
+
     /// The body is complete: reads its facts, the first time that this is asked.
     pub(super) fn read(&mut self, session: &Session, limit: usize) -> Result<(), Rejection> {
         let Some(reader) = self.reader.take().filter(|_| session.has_whole_body()) else {

@@ -272,6 +272,14 @@ impl Session {
         self.reject(rejection::fault(), actions);
     }
 
+    /// Whether the pick that is due comes before the end of the body, so that nobody knows what is in it.
+    pub fn picks_before_the_end(&self) -> bool {
+        let early = |ending: &Ending| {
+            matches!(ending, Ending::Headers { body_follows: true } | Ending::Body { whole: false })
+        };
+        matches!(&self.request, Request::Picking(ending) if early(ending))
+    }
+
     /// Whether the pick that is due may be left for later: the gateway has sent all of the request, and in
     /// full duplex it sets no timer for our answer. A request without a body is not worth a wait.
     pub fn may_wait(&self) -> bool {

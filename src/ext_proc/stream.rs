@@ -239,6 +239,9 @@ impl ProcessStream {
         let policy = self.picking.policy.load();
         let flow = self.picking.flow.as_ref().filter(|_| self.session.may_wait());
         let held = flow.is_some() && self.picking.store.pool().members.is_empty();
+        if self.session.picks_before_the_end() && self.request.is_unread(&policy.rewrites) {
+            self.picking.metrics.rewrite_skipped();
+        }
         let restore =
             self.picking.understand(&policy, &mut self.request, &mut self.session, held)?;
         if self.request.if_available() {

@@ -85,6 +85,8 @@ pub struct Metrics {
     pub decision_seconds: Histogram,
     /// Choices that stood although another request was faster at the same endpoint.
     pub pick_races: IntCounter,
+    /// Requests that rewrites could not see.
+    rewrites_skipped: IntCounter,
     /// How far expectations were from the scrapes that then came.
     pub residuals: Residuals,
     /// ext_proc streams that are open.
@@ -160,6 +162,10 @@ impl Metrics {
             pick_races: IntCounter::new(
                 "plumbline_pick_races_total",
                 "Choices that stood although other requests were faster at the same endpoint.",
+            )?,
+            rewrites_skipped: IntCounter::new(
+                "plumbline_rewrites_skipped_total",
+                "Requests that rewrites could not see, because the gateway sends the body after the pick.",
             )?,
             residuals: Residuals::new()?,
             streams: IntGauge::new(
@@ -270,6 +276,7 @@ impl Metrics {
         let register = |collector| self.registry.register(collector);
         register(Box::new(self.decision_seconds.clone()))?;
         register(Box::new(self.pick_races.clone()))?;
+        register(Box::new(self.rewrites_skipped.clone()))?;
         register(Box::new(self.residuals.waiting.clone()))?;
         register(Box::new(self.residuals.kv.clone()))?;
         register(Box::new(self.streams.clone()))?;
@@ -343,6 +350,18 @@ impl Metrics {
     /// Brings the counters of the endpoints file up to these totals.
     pub fn mirror_discovery(&self, ok: u64, failed: u64) {
         raise(&self.reloads, ok, failed);
+    }
+
+    /// Counts a request that went on with its own model although there are rewrites; the first is logged.
+    pub fn rewrite_skipped(&self) {
+        if self.rewrites_skipped.get() == 0 {
+            tracing::warn!(
+                "a model is to be rewritten, but this gateway's request_body_mode (STREAMED, NONE or a cut \
+                 BUFFERED_PARTIAL) shows the body after the pick: it is sent on with its own model; use \
+                 FULL_DUPLEX_STREAMED or BUFFERED"
+            );
+        }
+        self.rewrites_skipped.inc();
     }
 
     /// Brings the counters of the manifests up to these totals, and the gauge to this number.

@@ -181,6 +181,25 @@ async fn a_rewrite_edits_one_string() {
     at_rest(&plain).await;
 }
 
+/// A gateway that shows the body after the pick sends it on as it is; that is counted. Mutants: a GET or
+/// a full-duplex body counted; nothing counted.
+#[tokio::test]
+async fn a_rewrite_that_cannot_be_is_counted() {
+    let (_folder, path) = rules();
+    let ruled = picker(Plan { manifests: Some(path), ..Plan::default() }).await;
+    let channel = connect(ruled.grpc).await;
+    let skipped = async || ruled.metric("plumbline_rewrites_skipped_total").await;
+    let mut whole = ask(&channel, CHAT, BODY.as_bytes(), 1000).await;
+    whole.sent_on().await;
+    assert_eq!(skipped().await, 0);
+    for (mode, count) in [(BodySendMode::Streamed, 1), (BodySendMode::None, 2)] {
+        let mut script = Script::open(&channel).await.declare(mode, BodySendMode::None);
+        script.request_headers(CHAT, false);
+        assert_destination(&script.answer().await);
+        assert_eq!(skipped().await, count, "{mode:?}");
+    }
+}
+
 /// A body without a model gets one; the response then has no other name to show. Mutants: refusing it;
 /// a restored empty name.
 #[tokio::test]
