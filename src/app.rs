@@ -22,7 +22,7 @@ use tonic::service::Routes;
 
 use crate::admin::{self, Admin, health};
 use crate::config::LineSource;
-use crate::config::scaling_file::{ScalingFile, ScalingLoads};
+use crate::config::scaling_file::ScalingLoads;
 use crate::discovery::Discovery;
 use crate::discovery::file::{FileDiscovery, Reloads};
 use crate::discovery::static_list::StaticList;
@@ -35,7 +35,7 @@ use crate::manifests::{Loads, Manifests};
 use crate::policy::{Policy, PolicyWriter};
 use crate::poller::{Poller, Scrapes, Scraping};
 use crate::pool::PoolName;
-use crate::store::{HeldBytes, Store};
+use crate::store::{HeldBytes, MembershipWriter, Store};
 use crate::telemetry::metrics::Metrics;
 use crate::tls;
 
@@ -139,47 +139,53 @@ pub struct App {
     rest: JoinSet<Result<()>>,
 }
 
+/// Every socket, bound before anything runs.
+struct Bound {
+    grpc: TcpListener,
+    grpc_health: TcpListener,
+    admin: TcpListener,
+    tls: Option<TlsAcceptor>,
+    renewal: Option<tls::Renewal>,
+    scaling: scaling::Ports,
+}
+
+impl Bound {
+    async fn all(settings: &Settings) -> Result<(Self, Addresses)> {
+        let grpc = bind(settings.grpc, "ext_proc").await?;
+        let grpc_health = bind(settings.grpc_health, "health").await?;
+        let admin = bind(settings.admin, "admin").await?;
+        let (tls, renewal) = secured(&settings.security, &settings.protocol, &tls::Face::GRPC)?;
+        let scaling = scaling::Ports::bind(&settings.scaler, &settings.protocol).await?;
+        let (keda, external_metrics) = scaling.addresses()?;
+        let addresses = Addresses {
+            grpc: grpc.local_addr()?,
+            grpc_health: grpc_health.local_addr()?,
+            admin: admin.local_addr()?,
+            keda,
+            external_metrics,
+        };
+        Ok((Self { grpc, grpc_health, admin, tls, renewal, scaling }, addresses))
+    }
+}
+
 impl App {
     /// Binds, wires and spawns; returns as soon as every socket listens.
     ///
     /// # Errors
     /// An address in use or a certificate that cannot be read; nothing keeps running then.
     pub async fn start(settings: Settings) -> Result<Self> {
-        let grpc = bind(settings.grpc, "ext_proc").await?;
-        let grpc_health = bind(settings.grpc_health, "health").await?;
-        let admin_listener = bind(settings.admin, "admin").await?;
-        let (tls, renewal) = secured(&settings.security, &settings.protocol, &tls::Face::GRPC)?;
-        let ports = scaling::Ports::bind(&settings.scaler, &settings.protocol).await?;
-        let (keda, external_metrics) = ports.addresses()?;
-        let addresses = Addresses {
-            keda,
-            external_metrics,
-            grpc: grpc.local_addr()?,
-            grpc_health: grpc_health.local_addr()?,
-            admin: admin_listener.local_addr()?,
-        };
+        let (bound, addresses) = Bound::all(&settings).await?;
         announce(&settings.policy, &settings.pool, &addresses);
-
         let lifecycle = Lifecycle::default();
         let metrics = Arc::new(Metrics::new()?);
-        let (store, writer) = Store::new(Instant::now().into_std());
+        let (store, members) = Store::new(Instant::now().into_std());
         let (policy_writer, policy) = PolicyWriter::new(settings.policy.clone());
-        let scrapes = Scrapes::default();
         let (stop_serving, stopped_serving) = watch::channel(false);
-        let (stop_rest, stopped_rest) = watch::channel(false);
+        let (stop_rest, stop) = watch::channel(false);
         let (mut serving, mut rest) = (JoinSet::new(), JoinSet::new());
 
-        let (sink, sets) = mpsc::channel(4);
-        if let Some(token) = settings.scraping.access.token.clone() {
-            let mut stop = stopped_rest.clone();
-            rest.spawn(async move {
-                tokio::select! {
-                    () = token.follow() => {}
-                    _ = stop.wait_for(|stop| *stop) => {}
-                }
-                Ok(())
-            });
-        }
+        let scrapes = Scrapes::default();
+        spawn_token(&mut rest, &settings.scraping, &stop);
         let poller = Poller::new(
             store.clone(),
             Arc::clone(&metrics),
@@ -187,60 +193,31 @@ impl App {
             settings.scraping,
             settings.scrape_interval,
         );
-        let not_synced = lifecycle.latch(membership::NOT_SYNCED);
-        let (changed, changes) = watch::channel(());
-        let membership = changes.clone();
-        let flow = settings.waiting_room.map(|limits| {
-            let (control, owner) = FlowControl::new(limits, store.clone());
-            let owner = owner.run(changes, lifecycle.clone(), stopped_rest.clone());
-            rest.spawn(async move {
-                owner.await;
-                Ok(())
-            });
-            control
-        });
-        let members =
-            membership::run(sets, (writer, changed), poller, lifecycle.clone(), Some(not_synced));
-        rest.spawn(async move {
-            members.await;
-            Ok(())
-        });
         let reloads = Arc::new(Reloads::default());
         let discovery = (settings.source, Arc::clone(&reloads));
-        spawn_discovery(&mut rest, discovery, sink, stopped_rest.clone());
-
+        let changes = spawn_membership(&mut rest, discovery, (members, poller), &lifecycle, &stop);
+        let flow =
+            spawn_flow(&mut rest, settings.waiting_room, &store, (&changes, &lifecycle, &stop));
         let manifests = Arc::new(Loads::default());
         let scaling = Arc::new(ScalingLoads::default());
-        let LineSource { layers, model, file } = settings.line;
-        let (file, version) = file.unzip();
-        policy_feed::begin(version.as_deref(), &layers, &model, &scaling);
-        let feed = policy_feed::Feed {
-            writer: policy_writer,
-            policy: settings.policy,
-            layers,
-            model,
-            loads: Arc::clone(&scaling),
-        };
+        let feed = (policy_writer, settings.policy, Arc::clone(&scaling));
         let manifests_source = (settings.manifests, Arc::clone(&manifests));
-        spawn_policy_feed(&mut rest, feed, manifests_source, file, stopped_rest.clone());
-
-        if let Some(renewal) = renewal {
-            let renewal = renewal.run(Arc::clone(&metrics), stopped_rest.clone());
-            rest.spawn(async move {
-                renewal.await;
-                Ok(())
-            });
+        spawn_policy_feed(&mut rest, feed, settings.line, manifests_source, &stop);
+        if let Some(renewal) = bound.renewal {
+            let renewal = renewal.run(Arc::clone(&metrics), stop.clone());
+            spawn_until(&mut rest, stop.clone(), renewal);
         }
-        spawn_learner(&mut rest, store.clone(), stopped_rest.clone());
+        spawn_learner(&mut rest, store.clone(), stop.clone());
         let parts = scaling::Parts {
             store: store.clone(),
             policy: policy.clone(),
             flow: flow.clone(),
-            membership,
+            membership: changes,
             lifecycle: lifecycle.clone(),
             metrics: Arc::clone(&metrics),
         };
-        let plans = scaling::spawn(&mut rest, settings.scaler, parts, ports, &stopped_rest);
+        let plans = scaling::spawn(&mut rest, settings.scaler, parts, bound.scaling, &stop);
+
         let held = HeldBytes::default();
         let picking = Picking {
             store: store.clone(),
@@ -253,16 +230,11 @@ impl App {
             flow: flow.clone(),
             linger: unseen(settings.scrape_interval),
         };
-        let routes = Routes::new(picking.into_service())
-            .add_service(health::Checks::into_service(lifecycle.clone(), stopped_serving.clone()))
-            .prepare();
-        let ext_proc = server::serve(grpc, tls, routes, settings.threads, stopped_serving);
+        let checks = health::Checks::into_service(lifecycle.clone(), stopped_serving.clone());
+        let routes = Routes::new(picking.into_service()).add_service(checks).prepare();
+        let ext_proc =
+            server::serve(bound.grpc, bound.tls, routes, settings.threads, stopped_serving);
         serving.spawn(async move { ext_proc.await.context("serving ext_proc") });
-        let checks = health::Checks::into_service(lifecycle.clone(), stopped_rest.clone());
-        let health_routes = Routes::new(checks).prepare();
-        let health =
-            server::serve(grpc_health, None, health_routes, Threads::Here, stopped_rest.clone());
-        rest.spawn(async move { health.await.context("serving health") });
         let pages = Admin {
             store: store.clone(),
             policy,
@@ -274,16 +246,10 @@ impl App {
             reloads,
             manifests,
             scaling,
-            plans: plans.map(|plans| admin::Plans {
-                history: plans.history,
-                published: plans.published,
-                variants: plans.variants,
-            }),
+            plans,
             debug_remote: settings.debug_remote,
         };
-        let pages = admin::serve(admin_listener, pages, stopped_rest);
-        rest.spawn(async move { pages.await.context("serving admin pages") });
-
+        spawn_pages(&mut rest, (bound.admin, pages), (bound.grpc_health, &lifecycle), &stop);
         let drain_timeout = settings.drain_timeout;
         Ok(Self {
             addresses,
@@ -362,12 +328,31 @@ fn secured(
     })
 }
 
-fn spawn_discovery(
+/// Follows the file of the bearer token, where scrapes have one.
+fn spawn_token(rest: &mut JoinSet<Result<()>>, scraping: &Scraping, stop: &watch::Receiver<bool>) {
+    if let Some(token) = scraping.access.token.clone() {
+        spawn_until(rest, stop.clone(), async move { token.follow().await });
+    }
+}
+
+/// Discovery and the one task that changes membership; returns what tells of each change.
+fn spawn_membership(
     rest: &mut JoinSet<Result<()>>,
     (source, reloads): (Source, Arc<Reloads>),
-    sink: crate::discovery::Sink,
-    stop: watch::Receiver<bool>,
-) {
+    (writer, poller): (MembershipWriter, Poller),
+    lifecycle: &Lifecycle,
+    stop: &watch::Receiver<bool>,
+) -> watch::Receiver<()> {
+    let (sink, sets) = mpsc::channel(4);
+    let not_synced = lifecycle.latch(membership::NOT_SYNCED);
+    let (changed, changes) = watch::channel(());
+    let members =
+        membership::run(sets, (writer, changed), poller, lifecycle.clone(), Some(not_synced));
+    rest.spawn(async move {
+        members.await;
+        Ok(())
+    });
+    let stop = stop.clone();
     match source {
         Source::Static(list) => {
             rest.spawn(async move { list.run(sink, stop).await.context("--endpoints") });
@@ -377,6 +362,38 @@ fn spawn_discovery(
             rest.spawn(async move { file.run(sink, stop).await.context("--endpoints-file") });
         }
     }
+    changes
+}
+
+/// The owner of the waiting room, where there is one.
+fn spawn_flow(
+    rest: &mut JoinSet<Result<()>>,
+    limits: Option<Limits>,
+    store: &Store,
+    (changes, lifecycle, stop): (&watch::Receiver<()>, &Lifecycle, &watch::Receiver<bool>),
+) -> Option<FlowControl> {
+    let (control, owner) = FlowControl::new(limits?, store.clone());
+    let owner = owner.run(changes.clone(), lifecycle.clone(), stop.clone());
+    rest.spawn(async move {
+        owner.await;
+        Ok(())
+    });
+    Some(control)
+}
+
+/// Health on its own port, and the operators' pages.
+fn spawn_pages(
+    rest: &mut JoinSet<Result<()>>,
+    (admin, pages): (TcpListener, Admin),
+    (health, lifecycle): (TcpListener, &Lifecycle),
+    stop: &watch::Receiver<bool>,
+) {
+    let checks = health::Checks::into_service(lifecycle.clone(), stop.clone());
+    let routes = Routes::new(checks).prepare();
+    let health = server::serve(health, None, routes, Threads::Here, stop.clone());
+    rest.spawn(async move { health.await.context("serving health") });
+    let pages = admin::serve(admin, pages, stop.clone());
+    rest.spawn(async move { pages.await.context("serving admin pages") });
 }
 
 /// How often speeds are learned anew; evidence fades over seconds.
@@ -399,21 +416,24 @@ fn spawn_learner(rest: &mut JoinSet<Result<()>>, store: Store, mut stop: watch::
 /// The feed holds the one policy writer as long as anything can change the policy.
 fn spawn_policy_feed(
     rest: &mut JoinSet<Result<()>>,
-    feed: policy_feed::Feed,
+    (writer, policy, scaling_loads): (PolicyWriter, Policy, Arc<ScalingLoads>),
+    LineSource { layers, model, file }: LineSource,
     (manifests, loads): (Option<Manifests>, Arc<Loads>),
-    file: Option<ScalingFile>,
-    stop: watch::Receiver<bool>,
+    stop: &watch::Receiver<bool>,
 ) {
+    let (file, version) = file.unzip();
+    policy_feed::begin(version.as_deref(), &layers, &model, &scaling_loads);
     if manifests.is_none() && file.is_none() {
         return;
     }
+    let feed = policy_feed::Feed { writer, policy, layers, model, loads: scaling_loads };
     let (documents_sink, documents) = mpsc::channel(1);
     let (scaling_sink, scaling) = mpsc::channel(1);
     if let Some(manifests) = manifests {
         spawn_until(rest, stop.clone(), manifests.follow(documents_sink, loads));
     }
     if let Some(file) = file {
-        spawn_until(rest, stop, file.follow(scaling_sink));
+        spawn_until(rest, stop.clone(), file.follow(scaling_sink));
     }
     let changes = policy_feed::Changes { documents, scaling };
     rest.spawn(async move {

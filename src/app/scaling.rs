@@ -16,6 +16,7 @@ use tokio_rustls::TlsAcceptor;
 use tonic::service::Routes;
 
 use super::{Security, bind, secured, spawn_until};
+use crate::admin::Plans;
 use crate::autoscaler::{Autoscaler, History, Pace, Published, Sources, Standing, Subject};
 use crate::config::Model;
 use crate::config::variants::Variants;
@@ -158,14 +159,6 @@ pub(super) struct Parts {
     pub(super) metrics: Arc<Metrics>,
 }
 
-/// What the pages of operators read.
-#[derive(Clone)]
-pub(super) struct Running {
-    pub(super) history: History,
-    pub(super) published: watch::Receiver<Published>,
-    pub(super) variants: watch::Receiver<VariantsState>,
-}
-
 /// Spawns what the mode asks for; `None` with `off`.
 pub(super) fn spawn(
     rest: &mut JoinSet<Result<()>>,
@@ -173,7 +166,7 @@ pub(super) fn spawn(
     parts: Parts,
     ports: Ports,
     stop: &watch::Receiver<bool>,
-) -> Option<Running> {
+) -> Option<Plans> {
     let standing = match scaler.mode {
         Mode::Off => return None,
         Mode::Advisory => Standing::Advisory,
@@ -214,7 +207,7 @@ pub(super) fn spawn(
         Ok(())
     });
     tell(rest, ports, &published, &metrics, stop);
-    Some(Running { history, published, variants })
+    Some(Plans { history, published, variants })
 }
 
 /// The ports of those who tell the plans on.
