@@ -5,7 +5,8 @@
 //! For each load it prints requests per second, CPU microseconds a request in the server, the 99th
 //! percentile of a round trip, and ratios. A request is headers and body in (full duplex, in chunks of
 //! 16 KiB), headers and body out, then a reset, as Envoy does. The picker has ten endpoints that nobody
-//! scrapes. Absolute numbers are the machine's; the ratios are the figures.
+//! scrapes. A last line compares the picker with itself: 100 endpoints polled every 50 ms against four.
+//! Absolute numbers are the machine's; the ratios are the figures.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
 use std::net::SocketAddr;
@@ -48,15 +49,7 @@ async fn compare() {
         command.args(["serve-floor", &at.to_string()]);
         command
     });
-    let plumbline = Subject::start(|at| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_plumbline"));
-        let endpoints = (1..=10).map(|i| format!("127.0.0.1:{i}")).collect::<Vec<_>>().join(",");
-        command
-            .args(["--bind-address", "127.0.0.1", "--secure-serving=false", "--cores", "1"])
-            .args(["--grpc-health-port", "0", "--metrics-port", "0", "--endpoints", &endpoints])
-            .args(["--grpc-port", &at.port().to_string()]);
-        command
-    });
+    let plumbline = Subject::picker(1..=10);
     println!(
         "{:>20}  {:>9} {:>8} {:>9}   {:>9} {:>8} {:>9}   {:>7} {:>7}",
         "load", "floor/s", "us CPU", "p99 us", "ours/s", "us CPU", "p99 us", "req/s", "CPU"
@@ -80,6 +73,37 @@ async fn compare() {
             ours.cpu_micros / base.cpu_micros
         );
     }
+    drop((floor, plumbline));
+    polled().await;
+}
+
+/// What polling costs requests: both pickers on core 0, the polled servers with the client on core 1.
+async fn polled() {
+    const SERVERS: u16 = 100;
+    let first = 20_000;
+    let mut servers = Command::new(env!("CARGO_BIN_EXE_plumbline"));
+    servers.args(["sim", "--count", &SERVERS.to_string(), "--port", &first.to_string()]);
+    let servers = Subject::spawn(servers, ([127, 0, 0, 1], first).into());
+    pin(servers.process.id(), 1);
+    let (mut few, mut many) = (Figures::default(), Figures::default());
+    for _ in 0..TURNS {
+        // One at a time: a picker polls whether or not it serves.
+        for (count, best) in [(4, &mut few), (SERVERS, &mut many)] {
+            best.better(Subject::picker(first..=first + count - 1).load(16, 2 << 10).await);
+        }
+    }
+    println!(
+        "{:>20}  {:>9.0} {:>8.1} {:>9.0}   {:>9.0} {:>8.1} {:>9.0}   {:>7.2} {:>7.2}",
+        "polled: 4 / 100",
+        few.per_second,
+        few.cpu_micros,
+        few.p99_micros,
+        many.per_second,
+        many.cpu_micros,
+        many.p99_micros,
+        many.per_second / few.per_second,
+        many.cpu_micros / few.cpu_micros
+    );
 }
 
 /// Keeps a process on one core; without `taskset` the scheduler decides.
@@ -116,8 +140,27 @@ impl Figures {
 impl Subject {
     fn start(command: impl FnOnce(SocketAddr) -> Command) -> Self {
         let address = plumbline::envoy::free_port().unwrap();
-        let process = command(address).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        Self::spawn(command(address), address)
+    }
+
+    fn spawn(mut command: Command, address: SocketAddr) -> Self {
+        let process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        // A child inherits the client's core.
+        pin(process.id(), 0);
         Self { process, address }
+    }
+
+    /// A picker of the endpoints at these ports.
+    fn picker(ports: impl Iterator<Item = u16>) -> Self {
+        let endpoints: Vec<_> = ports.map(|port| format!("127.0.0.1:{port}")).collect();
+        Self::start(|at| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_plumbline"));
+            command
+                .args(["--bind-address", "127.0.0.1", "--secure-serving=false", "--cores", "1"])
+                .args(["--grpc-health-port", "0", "--metrics-port", "0"])
+                .args(["--endpoints", &endpoints.join(","), "--grpc-port", &at.port().to_string()]);
+            command
+        })
     }
 
     /// Time on a core so far, in microseconds. The kernel counts it in nanoseconds here; the ticks of
