@@ -35,6 +35,7 @@ pub mod store;
 pub mod config;
 pub mod discovery;
 pub mod manifests;
+pub mod peers;
 pub mod poller;
 pub mod watched_file;
 pub mod yaml;

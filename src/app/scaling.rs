@@ -28,7 +28,7 @@ use crate::policy::PolicyReader;
 use crate::scaling::registry::Registry;
 use crate::store::Store;
 use crate::telemetry::metrics::Metrics;
-use crate::{external_metrics, keda, tls};
+use crate::{external_metrics, keda, peers, tls};
 
 /// What scaling does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -66,6 +66,8 @@ pub struct Scaler {
     pub file: Option<VariantsFile>,
     /// How it runs.
     pub pace: Pace,
+    /// HTTP ports of other pickers of the model, `host:port`.
+    pub peers: Vec<String>,
     /// KEDA's external scaler.
     pub keda: Option<Port>,
     /// `external.metrics.k8s.io`.
@@ -95,6 +97,7 @@ impl Default for Scaler {
             variants: Variants::one("default"),
             file: None,
             pace,
+            peers: Vec::new(),
             keda: None,
             external_metrics: None,
         }
@@ -182,10 +185,18 @@ pub(super) fn spawn(
         spawn_until(rest, stop.clone(), file.follow(variants_sink));
     }
     let metrics = Arc::clone(&parts.metrics);
+    // A peer that was never read is unread from the start.
+    let heard = scaler.peers.iter().map(|peer| (peer.clone(), None)).collect();
+    let (heard, peers) = watch::channel(heard);
+    if !scaler.peers.is_empty() {
+        let follow = peers::follow(scaler.peers, parts.policy.clone(), Arc::clone(&metrics), heard);
+        spawn_until(rest, stop.clone(), follow);
+    }
     let sources = Sources {
         store: parts.store,
         policy: parts.policy,
         flow: parts.flow,
+        peers,
         variants: variants.clone(),
         membership: parts.membership,
         lifecycle: parts.lifecycle,

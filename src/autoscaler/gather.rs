@@ -29,7 +29,8 @@ pub(super) struct Whole<'a> {
     pub(super) variants: &'a Variants,
     /// Requests held before any replica, and the bytes of their bodies.
     pub(super) held: SchedulerQueue,
-    pub(super) in_flight: u64,
+    /// `None` while a peer cannot be read.
+    pub(super) in_flight: Option<u64>,
     pub(super) retention_millis: u64,
     pub(super) grace_millis: u64,
 }
@@ -62,7 +63,7 @@ pub(super) fn gather(
         variants: Vec::new(),
         scheduler_queue: Some(whole.held),
         request_count: observer.finished(whole.retention_millis, now_millis),
-        in_flight: Some(whole.in_flight),
+        in_flight: whole.in_flight,
         arrival_rate: None,
         others: Vec::new(),
     };

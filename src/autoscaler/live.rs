@@ -22,6 +22,7 @@ use crate::config::variants_file::VariantsState;
 use crate::endpoint::Load;
 use crate::flow_control::FlowControl;
 use crate::lifecycle::Lifecycle;
+use crate::peers::{self, Heard};
 use crate::policy::PolicyReader;
 use crate::pool::{Member, Pool};
 use crate::saturation;
@@ -61,6 +62,8 @@ pub struct Sources {
     pub policy: PolicyReader,
     /// What waits for an endpoint; `None` where nothing may.
     pub flow: Option<FlowControl>,
+    /// What other pickers of the model hold; empty where there are none.
+    pub peers: watch::Receiver<Heard>,
     /// Which endpoints are replicas of what.
     pub variants: watch::Receiver<VariantsState>,
     /// Tells of each change of membership.
@@ -331,13 +334,18 @@ impl Autoscaler {
             .collect();
         let variants = Arc::clone(&self.sources.variants.borrow().variants);
         let held = self.sources.flow.as_ref().map(FlowControl::held).unwrap_or_default();
+        let others = peers::sum(&self.sources.peers.borrow(), Instant::now());
+        let own = self.sources.store.in_flight();
         let (model_id, namespace) = whose;
         let whole = Whole {
             model_id,
             namespace,
             variants: &variants,
-            held: SchedulerQueue { size: held.requests as u64, bytes: held.bytes },
-            in_flight: self.sources.store.in_flight(),
+            held: SchedulerQueue {
+                size: held.requests as u64 + others.held,
+                bytes: held.bytes + others.held_bytes,
+            },
+            in_flight: others.in_flight.map(|others| own + others),
             retention_millis: self.retention(whose),
             grace_millis: millis(self.pace.startup_grace),
         };

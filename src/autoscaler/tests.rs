@@ -61,6 +61,7 @@ impl World {
             store: store.clone(),
             policy: reader,
             flow: None,
+            peers: watch::channel(crate::peers::Heard::new()).1,
             variants: variants_in,
             membership: membership_in,
             standing: standing_in,

@@ -272,12 +272,10 @@ impl Session {
         self.reject(rejection::fault(), actions);
     }
 
-    /// Whether the pick that is due comes before the end of the body, so that nobody knows what is in it.
+    /// Whether the pick that is due comes before the end of the body: nobody knows what is in it.
     pub fn picks_before_the_end(&self) -> bool {
-        let early = |ending: &Ending| {
-            matches!(ending, Ending::Headers { body_follows: true } | Ending::Body { whole: false })
-        };
-        matches!(&self.request, Request::Picking(ending) if early(ending))
+        let (early, cut) = (Ending::Headers { body_follows: true }, Ending::Body { whole: false });
+        matches!(self.request, Request::Picking(ending) if ending == early || ending == cut)
     }
 
     /// Whether the pick that is due may be left for later: the gateway has sent all of the request, and in

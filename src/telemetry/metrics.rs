@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use prometheus::{
     Encoder as _, Gauge, GaugeVec, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge,
-    Opts, Registry, TextEncoder,
+    IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
 use super::scaling::ScalingMetrics;
@@ -121,6 +121,7 @@ pub struct Metrics {
     endpoint: Vec<GaugeVec>,
     threshold: GaugeVec,
     generation: IntGauge,
+    policy_info: IntGaugeVec,
     /// The scaling loop's.
     pub scaling: ScalingMetrics,
 }
@@ -258,6 +259,13 @@ impl Metrics {
                 "plumbline_policy_generation",
                 "Generation of the policy in force; rises with every change.",
             )?,
+            policy_info: IntGaugeVec::new(
+                Opts::new(
+                    "plumbline_policy_info",
+                    "1 for the digest of the policy in force; equal between pickers that decide alike.",
+                ),
+                &["digest"],
+            )?,
             scaling: ScalingMetrics::new(&registry)?,
             registry,
         };
@@ -308,6 +316,7 @@ impl Metrics {
         }
         register(Box::new(self.threshold.clone()))?;
         register(Box::new(self.generation.clone()))?;
+        register(Box::new(self.policy_info.clone()))?;
         register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))
     }
 
@@ -342,6 +351,8 @@ impl Metrics {
             self.threshold.with_label_values(&[name, source.name()]).set(value);
         }
         self.generation.set(i64::try_from(policy.generation).unwrap_or(i64::MAX));
+        self.policy_info.reset();
+        self.policy_info.with_label_values(&[policy.digest.as_str()]).set(1);
         let mut page = Vec::new();
         TextEncoder::new().encode(&self.registry.gather(), &mut page)?;
         String::from_utf8(page).map_err(|error| prometheus::Error::Msg(error.to_string()))

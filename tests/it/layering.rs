@@ -59,6 +59,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "yaml",
         ],
     ),
+    ("peers", &["policy", "telemetry"]),
     // Adapters out.
     (
         "telemetry",
@@ -82,6 +83,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "endpoint",
             "flow_control",
             "lifecycle",
+            "peers",
             "policy",
             "pool",
             "saturation",
@@ -155,6 +157,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "keda",
             "lifecycle",
             "manifests",
+            "peers",
             "policy",
             "poller",
             "pool",

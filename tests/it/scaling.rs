@@ -242,3 +242,39 @@ async fn a_held_request_wakes_a_variant_at_zero() {
     assert!(pushed.result);
     assert_eq!(keda.wanted(variant()).await.unwrap(), 1);
 }
+
+/// What a peer holds counts here, and a peer that is gone leaves unknown whether the model is idle.
+/// Mutants: peers that are not read; their requests beside the plan; an unread peer as an idle one.
+#[tokio::test]
+async fn what_peers_hold_counts() {
+    let file = PoolFile::empty();
+    let limits = Limits { wait: Duration::from_secs(60), ..Limits::default() };
+    let plan = Plan { waiting_room: Some(limits), ..Plan::default() };
+    let peer = Picker::inside(file.source(plan.settings(""))).await;
+    peer.ready().await;
+    let mut scaler = scaler(Mode::On, "variants:\n- {name: v, modelID: m}\n");
+    scaler.peers = vec![peer.admin.to_string()];
+    let settings = Settings { scaler, ..file.source(Plan::default().settings("")) };
+    let picker = Picker::inside(settings).await;
+    picker.ready().await;
+    let channel = connect(peer.grpc).await;
+    let mut script = Script::open(&channel).await;
+    script.request_headers(&[(":method", "POST"), (":path", "/v1/completions")], false);
+    script.request_body(br#"{"model":"m","prompt":"hi"}"#, true);
+    wait_for("the peer's request is in the plan", async || {
+        let snapshot = page(&picker, "/debug/snapshot").await;
+        let model = &snapshot["models"][0];
+        let seen = (model["schedulerQueue"]["size"].as_u64(), model["inFlight"].as_u64());
+        if seen == (Some(1), Some(0)) { Ok(()) } else { Err(model.to_string()) }
+    })
+    .await;
+    let name = peer.admin;
+    drop((script, peer));
+    wait_for("nobody knows", async || {
+        let snapshot = page(&picker, "/debug/snapshot").await;
+        let model = &snapshot["models"][0];
+        if model["inFlight"].is_null() { Ok(()) } else { Err(model.to_string()) }
+    })
+    .await;
+    assert_eq!(picker.metric(&format!("plumbline_peer_up{{peer=\"{name}\"}}")).await, 0);
+}

@@ -37,6 +37,10 @@ pub(super) struct Scaling {
     /// How long the pool may be saturated while no target rises before that is an alarm.
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
     inert_after: Duration,
+    /// HTTP ports (host:port) of other pickers of the same model: their held requests count, and
+    /// while one cannot be read the model is not idle.
+    #[arg(long, value_name = "ADDRESSES", value_delimiter = ',', value_parser = peer)]
+    peers: Vec<String>,
     /// KEDA's external scaler; bound with --scaler=on only.
     #[arg(long, value_name = "PORT", default_value_t = 9004)]
     keda_port: u16,
@@ -79,6 +83,16 @@ fn interval(text: &str) -> Result<Duration, String> {
         return Err("must be at least 250ms and at most 1h".to_owned());
     }
     Ok(interval)
+}
+
+/// A `host:port` that a URL can be made of.
+fn peer(text: &str) -> Result<String, String> {
+    let text = text.trim();
+    let authority: Result<http::uri::Authority, _> = text.parse();
+    match authority {
+        Ok(authority) if authority.port_u16().is_some_and(|port| port > 0) => Ok(text.to_owned()),
+        _ => Err("must be host:port".to_owned()),
+    }
 }
 
 impl Scaling {
@@ -137,6 +151,7 @@ impl Scaling {
                 startup_grace: self.startup_grace,
                 inert_after: self.inert_after,
             },
+            peers: self.peers.clone(),
             keda: Some(keda),
             external_metrics: self.external_metrics.then_some(external_metrics),
         }
