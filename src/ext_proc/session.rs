@@ -1,8 +1,7 @@
 //! The protocol of one ext_proc stream, without I/O: one event in, actions out.
 //!
 //! Decides when a request is picked, what is answered to each message, and that each is answered
-//! once, in order, in the framing that the gateway declared. Knows no endpoint, no policy and no
-//! proto type. Sizes are bytes.
+//! once, in order, in the framing that the gateway declared. Knows no proto type. Sizes are bytes.
 //!
 //! ```text
 //! Start --headers--> Collecting --end of body--> Picking --decided--> Done
@@ -174,8 +173,8 @@ impl Session {
         Self { max_body, ..Self::default() }
     }
 
-    /// What the first message declared: the body modes, and whether the gateway only lets us watch
-    /// (`observability_mode`: everything is read, nothing answered or picked).
+    /// What the first message declared: body modes, and whether everything is only read
+    /// (`observability_mode`).
     pub fn declare(&mut self, modes: Modes, silent: bool) {
         self.modes = modes;
         self.silent = silent;
@@ -274,12 +273,12 @@ impl Session {
 
     /// Whether the pick that is due comes before the end of the body: nobody knows what is in it.
     pub fn picks_before_the_end(&self) -> bool {
-        let (early, cut) = (Ending::Headers { body_follows: true }, Ending::Body { whole: false });
-        matches!(self.request, Request::Picking(ending) if ending == early || ending == cut)
+        let early = [Ending::Headers { body_follows: true }, Ending::Body { whole: false }];
+        matches!(&self.request, Request::Picking(ending) if early.contains(ending))
     }
 
-    /// Whether the pick that is due may be left for later: the gateway has sent all of the request, and in
-    /// full duplex it sets no timer for our answer. A request without a body is not worth a wait.
+    /// Whether the pick that is due may be left for later: all of the request is here, and in full duplex
+    /// the gateway sets no timer for our answer. A request without a body is not worth a wait.
     pub fn may_wait(&self) -> bool {
         matches!(self.request, Request::Picking(Ending::Body { .. } | Ending::Trailers))
             && self.modes.request == BodyMode::FullDuplex
