@@ -109,6 +109,8 @@ struct Seen {
     saturation: f64,
     target: u64,
     pending: u64,
+    /// Endpoints that Plumbline knows.
+    endpoints: usize,
 }
 
 impl Stage {
@@ -182,7 +184,10 @@ impl Stage {
             &format!("the load ends: {} answers of 200, {} others", served.0, served.1),
         )?;
         self.wait(screen, "one server is enough", |_, ready| ready <= 1).await?;
-        self.wait(screen, "no server is needed", |_, ready| ready == 0).await?;
+        self.wait(screen, "no server is needed, and Plumbline knows", |seen, ready| {
+            (seen.endpoints, ready) == (0, 0)
+        })
+        .await?;
         let (waited, status) = self.wake(screen).await?;
         screen.print(&screen.heading("\nTimeline"))?;
         screen.print(&format!(
@@ -232,7 +237,7 @@ impl Stage {
         if self.replicas.tend()? {
             self.say(screen, &format!("{} servers serve", self.replicas.ready()))?;
         }
-        let saturation = self.page("/debug/pool").await.map(|page| page["saturation"].clone());
+        let pool = self.page("/debug/pool").await.unwrap_or_default();
         let plan = self.page("/debug/plan").await.unwrap_or_default();
         let variant = &plan["models"][0]["variants"][0];
         let number = |key: &str| variant[key].as_u64().unwrap_or(0);
@@ -241,8 +246,9 @@ impl Stage {
             saturation: if self.replicas.ready() == 0 {
                 0.0
             } else {
-                saturation.and_then(|value| value.as_f64()).unwrap_or(0.0)
+                pool["saturation"].as_f64().unwrap_or(0.0)
             },
+            endpoints: pool["endpoints"].as_array().map_or(0, Vec::len),
             target: number("target"),
             pending: number("pending"),
         };

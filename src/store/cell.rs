@@ -39,14 +39,39 @@ impl Stamped {
 
     #[inline]
     pub(super) fn load(&self, now: u64) -> Signal {
+        self.load_by(now, &mut Age::default())
+    }
+
+    /// The same, where `age` may have reckoned the age of this time mark already.
+    #[inline(always)]
+    fn load_by(&self, now: u64, age: &mut Age) -> Signal {
         match self.at.load(Ordering::Acquire) {
             NEVER => Signal::Never,
             UNMAPPED => Signal::Unmapped,
-            at => Signal::Read {
-                value: f64::from_bits(self.bits.load(Ordering::Relaxed)),
-                age: Duration::from_nanos(now.saturating_sub(at)),
-            },
+            at => {
+                let value = f64::from_bits(self.bits.load(Ordering::Relaxed));
+                Signal::Read { value, age: age.of(at, now) }
+            }
         }
+    }
+}
+
+/// The age of the last time mark that was asked for. The signals of one page share theirs, and a pick
+/// divides by a thousand million for each age that it reckons.
+#[derive(Default)]
+struct Age {
+    at: u64,
+    age: Duration,
+}
+
+impl Age {
+    #[inline(always)]
+    fn of(&mut self, at: u64, now: u64) -> Duration {
+        // No reading is stamped with the mark that an empty value has.
+        if at != self.at {
+            *self = Self { at, age: Duration::from_nanos(now.saturating_sub(at)) };
+        }
+        self.age
     }
 }
 
@@ -88,10 +113,10 @@ impl Cell {
     pub(super) fn load_into(&self, now: u64, mean_tokens: f64, load: &mut Load) {
         load.in_flight = self.in_flight();
         self.ledger.load_into(now, mean_tokens, load);
-        let scrape = &self.scrape;
-        load.waiting = scrape.waiting.load(now);
-        load.running = scrape.running.load(now);
-        load.kv = scrape.kv.load(now);
+        let (scrape, mut age) = (&self.scrape, Age::default());
+        load.waiting = scrape.waiting.load_by(now, &mut age);
+        load.running = scrape.running.load_by(now, &mut age);
+        load.kv = scrape.kv.load_by(now, &mut age);
         load.ranks = scrape.ranks.load(Ordering::Relaxed);
     }
 

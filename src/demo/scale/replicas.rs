@@ -15,7 +15,7 @@ use crate::sim::{EngineSettings, Handle, Server, Settings};
 /// How long a server loads its model.
 pub(super) const LOADING: Duration = Duration::from_secs(3);
 /// How long a server that is no endpoint any more finishes what it has.
-const GRACE: Duration = Duration::from_millis(500);
+const GRACE: Duration = Duration::from_secs(3);
 
 /// The servers there are: those that serve, and those that still load.
 pub(super) struct Replicas {
