@@ -70,7 +70,7 @@ mod tests {
         let mut actuator = Actuator::default();
         assert_eq!(actuator.decide(answer(true, 4.0), 2, s(0)), 4);
         assert_eq!(actuator.decide(Answer { goal: 2.0, ..answer(true, 5.0) }, 1, s(1)), 3);
-        assert_eq!(actuator.decide(answer(true, 11.0), 10, s(2)), 10);
+        assert_eq!(actuator.decide(answer(true, 12.0), 11, s(2)), 11);
         assert_eq!(actuator.decide(answer(true, 0.0), 2, s(3)), 1);
         assert_eq!(actuator.decide(answer(true, 9.0), 0, s(4)), 1);
     }
