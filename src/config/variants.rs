@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::endpoint::Endpoint;
 use crate::scaling::input::{DEFAULT_COST, Role, Variant};
-use crate::yaml;
+use crate::yaml::{self, Value};
 
 /// One variant and the endpoints that are its replicas.
 #[derive(Debug, Clone, PartialEq)]
@@ -129,7 +129,7 @@ fn one() -> u32 {
 }
 
 /// Reads a document: YAML or JSON with `variants`, alone or in a ConfigMap beside `data`. `None`: it
-/// says nothing of variants.
+/// says nothing of variants, whatever else it is.
 ///
 /// # Errors
 /// Every broken rule, the first with its place where the text itself is bad.
@@ -139,8 +139,7 @@ pub fn read(bytes: &[u8]) -> Result<Option<Variants>, Vec<String>> {
     })?;
     let mut found = None;
     for (before, piece) in yaml::documents(text) {
-        // A further document of a scaling configuration is another map; it says nothing of variants.
-        if !piece.lines().any(|line| line.starts_with("variants") || line.starts_with('{')) {
+        if !names_variants(piece) {
             continue;
         }
         let written: Written = serde_saphyr::from_str(piece).map_err(|error| {
@@ -154,6 +153,19 @@ pub fn read(bytes: &[u8]) -> Result<Option<Variants>, Vec<String>> {
         }
     }
     Ok(found)
+}
+
+/// Whether a document has the list, bad or good. One that cannot be parsed has it if its text does: a
+/// scaling configuration is another reader's, and so are its faults.
+fn names_variants(text: &str) -> bool {
+    match yaml::first_document(text) {
+        Ok(Some((node, _))) => match &node.value {
+            Value::Map(pairs) => pairs.iter().any(|(key, _)| key.value == "variants"),
+            _ => false,
+        },
+        Ok(None) => false,
+        Err(_) => text.lines().any(|line| line.starts_with("variants:")),
+    }
 }
 
 fn checked(
@@ -299,5 +311,23 @@ mod tests {
         let variants = read(text.as_bytes()).unwrap().unwrap();
         assert_eq!(variants.list[0].variant.role, Role::Prefill);
         assert_eq!(read(b"kind: ConfigMap\ndata: {}\n"), Ok(None));
+    }
+
+    /// A scaling configuration in any of its forms, good or torn, is no list of variants; its own reader
+    /// tells what is wrong with it. Mutant: every text that begins with a brace read as one.
+    #[test]
+    fn other_documents_say_nothing_of_variants() {
+        for text in [
+            r#"{"default": {"kvCacheThreshold": 0.7}}"#,
+            r#"{"kind": "ConfigMap", "data": {}}"#,
+            r#"{"default": {"kvCache"#,
+            "default: {kvCacheThreshold: 0.7}\nvariantsOf: x\n",
+            "",
+        ] {
+            assert_eq!(read(text.as_bytes()), Ok(None), "{text}");
+        }
+        let json = br#"{"variants": [{"name": "a"}], "kind": "ConfigMap"}"#;
+        assert_eq!(read(json).unwrap().unwrap().list.len(), 1);
+        assert!(read(b"variants:\n- {name: a\n").is_err());
     }
 }
