@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::input::{ModelInput, Role};
+use super::input::{ModelInput, Role, Variant};
 use super::plan::Step;
 use crate::thresholds::Thresholds;
 
@@ -107,6 +107,26 @@ pub struct VariantCapacity {
     pub utilization: f64,
     /// Where the capacity comes from.
     pub reason: String,
+}
+
+impl VariantCapacity {
+    /// What the ready replicas of `variant` carry, where each can carry `per_replica`.
+    pub fn of(variant: &Variant, per_replica: f64, demand: f64, reason: &str) -> Self {
+        let total = f64::from(variant.ready()) * per_replica;
+        Self {
+            name: variant.name.clone(),
+            role: variant.role,
+            cost: variant.cost,
+            accelerator: variant.accelerator.clone(),
+            replica_count: variant.ready(),
+            pending_replicas: variant.pending,
+            per_replica_capacity: per_replica,
+            total_capacity: total,
+            total_demand: demand,
+            utilization: if total > 0.0 { demand / total } else { 0.0 },
+            reason: reason.to_owned(),
+        }
+    }
 }
 
 /// Supply and demand of one scope: a model, or one role of it.

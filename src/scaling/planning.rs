@@ -136,7 +136,7 @@ fn start<'a>(
                 AnalyzerInput { model, line: &line, freshness_seconds: freshness, now_millis: now };
             let result = tokens::analyze(&seen, learned);
             steps.extend(result.steps.iter().cloned());
-            let unpriced = result.variant_capacities.iter().all(|v| v.per_replica_capacity <= 0.0);
+            let unpriced = !result.has_capacity();
             let calibrated = Box::new(calibrate(&entry, result, &mut steps));
             if unpriced && model.variants.iter().any(|v| v.current > 0) {
                 let text = "no capacity is known for any variant: the arithmetic of V1 stands in";

@@ -169,20 +169,7 @@ fn of_variant(
         // Nobody counts arrivals: what the caches hold says how much is being generated.
         None => now.iter().fold(0.0, |sum, pair| sum + pair.kv * tokens / each / pair.itl),
     };
-    let total = per_replica * f64::from(variant.ready());
-    let capacity = VariantCapacity {
-        name: variant.name.clone(),
-        role: variant.role,
-        cost: variant.cost,
-        accelerator: variant.accelerator.clone(),
-        replica_count: variant.ready(),
-        pending_replicas: variant.pending,
-        per_replica_capacity: per_replica,
-        total_capacity: total,
-        total_demand: demand,
-        utilization: if total > 0.0 { demand / total } else { 0.0 },
-        reason: fit.label.to_owned(),
-    };
+    let capacity = VariantCapacity::of(variant, per_replica, demand, fit.label);
     Some((capacity, itl))
 }
 

@@ -211,20 +211,7 @@ fn analyze_variant(
         let engine = part.engine.as_ref();
         records::note_live(learned, model, variant, engine, tokens, per_replica, now_millis);
     }
-    let total = f64::from(variant.ready()) * per_replica;
-    VariantCapacity {
-        name: variant.name.clone(),
-        role: variant.role,
-        cost: variant.cost,
-        accelerator: variant.accelerator.clone(),
-        replica_count: variant.ready(),
-        pending_replicas: variant.pending,
-        per_replica_capacity: per_replica,
-        total_capacity: total,
-        total_demand: demand,
-        utilization: if total > 0.0 { demand / total } else { 0.0 },
-        reason: reason.to_owned(),
-    }
+    VariantCapacity::of(variant, per_replica, demand, reason)
 }
 
 /// What waits for replicas that nothing prices. It is known, and so it may make others grow.

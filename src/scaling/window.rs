@@ -37,11 +37,6 @@ impl Window {
             .max_by(f64::total_cmp)
     }
 
-    /// Whether nothing of the last minute is left, so that the window can be dropped.
-    pub fn is_over(&self, now_millis: u64) -> bool {
-        self.highest(now_millis).is_none()
-    }
-
     fn forget(&mut self, now: u64) {
         while self.seconds.front().is_some_and(|entry| now.saturating_sub(entry.second) >= SECONDS)
         {
@@ -76,7 +71,8 @@ mod tests {
         assert_eq!(window.highest(60_000), Some(0.1));
         window.note(0.2, 60_000);
         assert_eq!(window.seconds.len(), 2);
-        assert!(!window.is_over(119_999) && window.is_over(120_000));
+        assert_eq!(window.highest(119_999), Some(0.2));
+        assert_eq!(window.highest(120_000), None);
     }
 
     /// Mutants: NaN in a sum; time turned back makes a second entry.
@@ -85,7 +81,7 @@ mod tests {
         let mut window = Window::default();
         window.note(f64::NAN, 0);
         window.note(-1.0, 0);
-        assert!(window.is_over(0));
+        assert_eq!(window.highest(0), None);
         window.note(0.5, 2000);
         window.note(0.9, 1000);
         assert_eq!(window.highest(2000), Some(0.5));
