@@ -53,9 +53,7 @@ impl Counter {
     pub(super) fn rate(&self) -> Option<f64> {
         self.increase().map(|(grown, seconds)| grown / seconds)
     }
-}
 
-impl Counter {
     /// Growth a second over the last five to ten seconds.
     pub(super) fn recent_rate(&self) -> Option<f64> {
         let mut newest = self.points.iter().rev();

@@ -70,13 +70,11 @@ pub(super) fn gather(
     let of = |spec: &VariantSpec| {
         let ready = ready.get(spec.variant.name.as_str()).copied().unwrap_or(0);
         let key = format!("{}/{}", model.key(), spec.variant.name);
-        let pending = learned.published.get(&key).map_or(0, |published| {
-            // What has not come within its time to start is not waited for.
-            let late = now_millis >= published.since_millis.saturating_add(whole.grace_millis);
-            if late { 0 } else { published.target.saturating_sub(ready) }
-        });
-        let desired = learned.published.get(&key).map_or(0, |published| published.target);
-        let current = ready + pending;
+        let published = learned.published.get(&key).copied().unwrap_or_default();
+        // What has not come within its time to start is not waited for.
+        let late = now_millis >= published.since_millis.saturating_add(whole.grace_millis);
+        let pending = if late { 0 } else { published.target.saturating_sub(ready) };
+        let (current, desired) = (ready + pending, published.target);
         crate::scaling::input::Variant { current, pending, desired, ..spec.variant.clone() }
     };
     let variants = whole.variants.list.iter().map(of).collect();

@@ -19,7 +19,8 @@ const KEPT: usize = 120;
 pub struct Made {
     /// RFC 3339.
     pub at: String,
-    /// What made it: `start`, `interval`, `policy`, `membership`, `saturation`, `held` or `variants`.
+    /// What made it: `start`, `interval`, `policy`, `membership`, `saturation`, `held`,
+    /// `variants` or `standing`.
     pub trigger: &'static str,
     /// The plan.
     #[serde(flatten)]

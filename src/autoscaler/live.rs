@@ -165,13 +165,13 @@ impl Autoscaler {
             if let Some(trigger) = trigger {
                 state.hurry(trigger);
             }
-            self.look(&mut state);
+            let pool = self.look(&mut state);
             let now = state.now();
             let Some(whose) = state.whose.clone() else { continue };
             if !state.cadence.take(now) {
                 continue;
             }
-            let jobs = self.plan(&mut state, &whose, now);
+            let jobs = self.plan(&mut state, &pool, &whose, now);
             // After the plan is out: whatever they find is beside the next one.
             tokio::select! {
                 beside = state.runners.turn(jobs, &mut state.learned) => state.beside = beside,
@@ -180,8 +180,9 @@ impl Autoscaler {
         }
     }
 
-    /// Notes what the pool shows now, and whether it is a reason to plan.
-    fn look(&self, state: &mut State) {
+    /// Notes what the pool shows now, and whether it is a reason to plan; returns the members of whom
+    /// `state.loads` tells.
+    fn look(&self, state: &mut State) -> Arc<Pool> {
         let now = Instant::now();
         let pool = Arc::clone(&self.sources.store.pool());
         self.sources.store.read_loads(&pool, now.into_std(), &mut state.loads);
@@ -223,6 +224,7 @@ impl Autoscaler {
             state.hurry("held");
         }
         state.held = held;
+        pool
     }
 
     /// Whose replicas these are: what flags or variants say, else the one model that the servers report.
@@ -252,7 +254,7 @@ impl Autoscaler {
     }
 
     /// One plan; returns what the further analyzers are to look at.
-    fn plan(&self, state: &mut State, whose: &(String, String), now: u64) -> Vec<Job> {
+    fn plan(&self, state: &mut State, pool: &Pool, whose: &(String, String), now: u64) -> Vec<Job> {
         let began = Instant::now();
         let policy = Arc::clone(&self.sources.policy.load());
         let standing = self.sources.standing.borrow().clone();
@@ -263,7 +265,7 @@ impl Autoscaler {
             startup_grace_millis: millis(self.pace.startup_grace),
             table: Arc::clone(&policy.scaling),
         };
-        let (mut input, strangers) = self.input(state, whose, now);
+        let (mut input, strangers) = self.input(state, pool, whose, now);
         for model in &mut input.models {
             model.others = state.beside.results.get(&model.key()).cloned().unwrap_or_default();
         }
@@ -295,9 +297,9 @@ impl Autoscaler {
 
     /// Hands a plan on; logs and counts every target that differs from the plan before.
     fn publish(&self, plan: &Plan, standing: Standing) {
-        let before = self.published.borrow().plan.clone();
+        let before = self.published.borrow();
         for model in &plan.models {
-            let old = before.models.iter().find(|old| old.model_id == model.model_id);
+            let old = before.plan.models.iter().find(|old| old.model_id == model.model_id);
             for variant in &model.variants {
                 let old = old.and_then(|old| old.variants.iter().find(|v| v.name == variant.name));
                 let stood = old.map_or(variant.current, |old| old.target);
@@ -318,17 +320,21 @@ impl Autoscaler {
                 );
             }
         }
+        drop(before);
         self.published.send_replace(Published { standing, plan: plan.clone() });
     }
 
-    fn input(&self, state: &State, whose: &(String, String), now: u64) -> (Input, Vec<String>) {
-        let pool = self.sources.store.pool();
+    fn input(
+        &self,
+        state: &State,
+        pool: &Pool,
+        whose: &(String, String),
+        now: u64,
+    ) -> (Input, Vec<String>) {
         let at = Instant::now().into_std();
-        let mut loads = Vec::new();
-        self.sources.store.read_loads(&pool, at, &mut loads);
         let vitals: Vec<Option<VitalsView>> =
             pool.members.iter().map(|member| self.sources.store.vitals(member.slot, at)).collect();
-        let all = pool.members.iter().zip(&loads).zip(&vitals);
+        let all = pool.members.iter().zip(&state.loads).zip(&vitals);
         let seen: Vec<Seen<'_>> = all
             .map(|((member, load), vitals)| Seen { member, load, vitals: vitals.as_ref() })
             .collect();

@@ -48,6 +48,8 @@ pub(super) struct Track {
     pub(super) queue: Gauge,
     pub(super) used: Gauge,
     counters: [Counter; COUNTED.len()],
+    finished: Counter,
+    /// Its finished requests were told at least once.
     told: bool,
 }
 
@@ -72,7 +74,7 @@ impl Track {
 /// All servers.
 #[derive(Debug, Default)]
 pub(super) struct Observer {
-    tracks: BTreeMap<EndpointId, (Track, Counter)>,
+    tracks: BTreeMap<EndpointId, Track>,
     finished: VecDeque<(u64, f64)>,
     /// When a server last could not be read, or was found with a past that nobody saw.
     blind_millis: Option<u64>,
@@ -82,7 +84,7 @@ pub(super) struct Observer {
 impl Observer {
     /// Notes the load of one server, as scraped.
     pub(super) fn load(&mut self, id: &EndpointId, load: &Load, now_millis: u64) {
-        let (track, _) = self.tracks.entry(id.clone()).or_default();
+        let track = self.tracks.entry(id.clone()).or_default();
         track.kv.note(load.kv, now_millis);
         let per_rank = f64::from(load.ranks.max(1));
         track.queue.note(load.waiting.map(|waiting| waiting / per_rank), now_millis);
@@ -90,7 +92,7 @@ impl Observer {
 
     /// Notes what one server tells beside its load; once a second is often enough.
     pub(super) fn vitals(&mut self, id: &EndpointId, vitals: &VitalsView, now_millis: u64) {
-        let (track, finished) = self.tracks.entry(id.clone()).or_default();
+        let track = self.tracks.entry(id.clone()).or_default();
         track.used.note(vitals.get(Vital::KvUsed), now_millis);
         for (vital, counter) in COUNTED.iter().zip(&mut track.counters) {
             if let Some(value) = vitals.get(*vital).fresh(FRESH) {
@@ -111,7 +113,7 @@ impl Observer {
                 if !std::mem::replace(&mut track.told, true) && value > 0.0 {
                     self.blind_millis = Some(now_millis);
                 }
-                let grown = finished.note(value, now_millis);
+                let grown = track.finished.note(value, now_millis);
                 if grown > 0.0 {
                     let bucket = now_millis / BUCKET_MILLIS;
                     match self.finished.back_mut() {
@@ -155,12 +157,12 @@ impl Observer {
 
     /// What was seen of one server.
     pub(super) fn track(&self, id: &EndpointId) -> Option<&Track> {
-        self.tracks.get(id).map(|(track, _)| track)
+        self.tracks.get(id)
     }
 
     /// The windows by `prefix/endpoint/signal`, for those who look at the memory.
     pub(super) fn windows(&self, prefix: &str) -> BTreeMap<String, Window> {
-        let of = |(id, (track, _)): (&EndpointId, &(Track, Counter))| {
+        let of = |(id, track): (&EndpointId, &Track)| {
             [("kv", &track.kv), ("queue", &track.queue), ("used", &track.used)]
                 .map(|(signal, gauge)| (format!("{prefix}/{id}/{signal}"), gauge.window.clone()))
         };
