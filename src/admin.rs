@@ -7,18 +7,12 @@ pub mod debug;
 pub mod health;
 mod plans;
 
-use std::convert::Infallible;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -27,6 +21,7 @@ use crate::config::scaling_file::ScalingLoads;
 use crate::discovery::file::Reloads;
 use crate::endpoint::Load;
 use crate::flow_control::FlowControl;
+use crate::http_port;
 use crate::lifecycle::Lifecycle;
 use crate::manifests::Loads;
 use crate::policy::PolicyReader;
@@ -35,9 +30,6 @@ use crate::pool::PoolView;
 use crate::store::{HeldBytes, Store};
 use crate::telemetry::metrics::Metrics;
 pub use plans::Plans;
-
-/// Longest wait for the headers of a request.
-const HEADER_LIMIT: Duration = Duration::from_secs(10);
 
 /// What the pages read.
 #[derive(Clone)]
@@ -68,41 +60,10 @@ pub struct Admin {
     pub debug_remote: bool,
 }
 
-/// Serves until `stop` turns true.
-///
-/// # Errors
-/// None for now; accept errors are logged.
-pub async fn serve(
-    listener: TcpListener,
-    admin: Admin,
-    mut stop: watch::Receiver<bool>,
-) -> io::Result<()> {
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            _ = stop.wait_for(|stop| *stop) => return Ok(()),
-        };
-        let (tcp, peer) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                tracing::warn!(%error, "accepting an admin connection failed");
-                tokio::time::sleep(Duration::from_millis(10)).await;
-                continue;
-            }
-        };
-        let admin = admin.clone();
-        tokio::spawn(async move {
-            let service = service_fn(move |request| {
-                let response = admin.answer(&request, peer);
-                async move { Ok::<_, Infallible>(response) }
-            });
-            let mut connection = Builder::new(TokioExecutor::new());
-            // A client that sends its headers byte by byte does not keep a connection for ever.
-            connection.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_LIMIT);
-            // A client that goes away mid-request is its own business.
-            let _ = connection.serve_connection(TokioIo::new(tcp), service).await;
-        });
-    }
+/// Serves until `stop` turns true; accept errors are logged.
+pub async fn serve(listener: TcpListener, admin: Admin, stop: watch::Receiver<bool>) {
+    let answer = move |request: &Request<_>, peer| admin.answer(request, peer);
+    http_port::serve(listener, None, "an admin", answer, stop).await;
 }
 
 type Page = Response<Full<Bytes>>;

@@ -204,8 +204,7 @@ impl App {
         let manifests_source = (settings.manifests, Arc::clone(&manifests));
         spawn_policy_feed(&mut rest, feed, settings.line, manifests_source, &stop);
         if let Some(renewal) = bound.renewal {
-            let renewal = renewal.run(Arc::clone(&metrics), stop.clone());
-            spawn_until(&mut rest, stop.clone(), renewal);
+            spawn(&mut rest, renewal.run(Arc::clone(&metrics), stop.clone()));
         }
         spawn_learner(&mut rest, store.clone(), stop.clone());
         let parts = scaling::Parts {
@@ -348,10 +347,7 @@ fn spawn_membership(
     let (changed, changes) = watch::channel(());
     let members =
         membership::run(sets, (writer, changed), poller, lifecycle.clone(), Some(not_synced));
-    rest.spawn(async move {
-        members.await;
-        Ok(())
-    });
+    spawn(rest, members);
     let stop = stop.clone();
     match source {
         Source::Static(list) => {
@@ -373,11 +369,7 @@ fn spawn_flow(
     (changes, lifecycle, stop): (&watch::Receiver<()>, &Lifecycle, &watch::Receiver<bool>),
 ) -> Option<FlowControl> {
     let (control, owner) = FlowControl::new(limits?, store.clone());
-    let owner = owner.run(changes.clone(), lifecycle.clone(), stop.clone());
-    rest.spawn(async move {
-        owner.await;
-        Ok(())
-    });
+    spawn(rest, owner.run(changes.clone(), lifecycle.clone(), stop.clone()));
     Some(control)
 }
 
@@ -392,8 +384,7 @@ fn spawn_pages(
     let routes = Routes::new(checks).prepare();
     let health = server::serve(health, None, routes, Threads::Here, stop.clone());
     rest.spawn(async move { health.await.context("serving health") });
-    let pages = admin::serve(admin, pages, stop.clone());
-    rest.spawn(async move { pages.await.context("serving admin pages") });
+    spawn(rest, admin::serve(admin, pages, stop.clone()));
 }
 
 /// How often speeds are learned anew; evidence fades over seconds.
@@ -436,8 +427,13 @@ fn spawn_policy_feed(
         spawn_until(rest, stop.clone(), file.follow(scaling_sink));
     }
     let changes = policy_feed::Changes { documents, scaling };
+    spawn(rest, feed.run(changes));
+}
+
+/// Runs `part`, which ends by itself.
+fn spawn(rest: &mut JoinSet<Result<()>>, part: impl Future<Output = ()> + Send + 'static) {
     rest.spawn(async move {
-        feed.run(changes).await;
+        part.await;
         Ok(())
     });
 }
@@ -448,12 +444,11 @@ fn spawn_until(
     mut stop: watch::Receiver<bool>,
     part: impl Future<Output = ()> + Send + 'static,
 ) {
-    rest.spawn(async move {
+    spawn(rest, async move {
         tokio::select! {
             () = part => {}
             _ = stop.wait_for(|stop| *stop) => {}
         }
-        Ok(())
     });
 }
 

@@ -6,22 +6,17 @@
 pub mod selector;
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
-use std::io;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 use crate::autoscaler::published::Published;
+use crate::http_port;
 use crate::scaling::plan::{ModelPlan, VariantPlan};
 use selector::Selector;
 
@@ -31,52 +26,15 @@ const VERSION: &str = "external.metrics.k8s.io/v1beta1";
 /// Both name the target of a variant: our own, and the one that autoscalers for WVA ask for.
 pub const METRICS: [&str; 2] = ["plumbline_desired_replicas", "wva_desired_replicas"];
 
-/// Longest TLS handshake, and wait for the headers of a request.
-const LIMIT: Duration = Duration::from_secs(10);
-
-/// Serves until `stop` turns true. The API server speaks TLS only.
-///
-/// # Errors
-/// None for now; accept errors are logged.
+/// Serves until `stop` turns true; accept errors are logged. The API server speaks TLS only.
 pub async fn serve(
     listener: TcpListener,
     tls: TlsAcceptor,
     published: watch::Receiver<Published>,
-    mut stop: watch::Receiver<bool>,
-) -> io::Result<()> {
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            _ = stop.wait_for(|stop| *stop) => return Ok(()),
-        };
-        let (tcp, peer) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                tracing::warn!(%error, "accepting an external-metrics connection failed");
-                tokio::time::sleep(Duration::from_millis(10)).await;
-                continue;
-            }
-        };
-        let (tls, published) = (tls.clone(), published.clone());
-        tokio::spawn(async move {
-            let stream = match tokio::time::timeout(LIMIT, tls.accept(tcp)).await {
-                Ok(Ok(stream)) => stream,
-                Ok(Err(error)) => {
-                    tracing::debug!(%peer, %error, "an external-metrics handshake failed");
-                    return;
-                }
-                Err(_) => return,
-            };
-            let service = service_fn(move |request| {
-                let response = answer(&request, &published.borrow());
-                async move { Ok::<_, Infallible>(response) }
-            });
-            let mut connection = Builder::new(TokioExecutor::new());
-            connection.http1().timer(TokioTimer::new()).header_read_timeout(LIMIT);
-            // A client that goes away mid-request is its own business.
-            let _ = connection.serve_connection(TokioIo::new(stream), service).await;
-        });
-    }
+    stop: watch::Receiver<bool>,
+) {
+    let answer = move |request: &Request<_>, _| answer(request, &published.borrow());
+    http_port::serve(listener, Some(tls), "an external-metrics", answer, stop).await;
 }
 
 type Page = Response<Full<Bytes>>;

@@ -45,6 +45,7 @@ pub mod admin;
 pub mod autoscaler;
 pub mod ext_proc;
 pub mod external_metrics;
+pub mod http_port;
 pub mod keda;
 pub mod telemetry;
 pub mod tls;

@@ -212,11 +212,7 @@ pub(super) fn spawn(
         Registry::built_in(),
         history.clone(),
     );
-    let autoscaler = autoscaler.run(stop.clone());
-    rest.spawn(async move {
-        autoscaler.await;
-        Ok(())
-    });
+    super::spawn(rest, autoscaler.run(stop.clone()));
     tell(rest, ports, &published, &metrics, stop);
     Some(Plans { history, published, variants })
 }
@@ -231,7 +227,7 @@ fn tell(
 ) {
     let renew = |renewal: Option<tls::Renewal>, rest: &mut JoinSet<Result<()>>| {
         if let Some(renewal) = renewal {
-            spawn_until(rest, stop.clone(), renewal.run(Arc::clone(metrics), stop.clone()));
+            super::spawn(rest, renewal.run(Arc::clone(metrics), stop.clone()));
         }
     };
     if let Some(Open { listener, tls, renewal }) = ports.keda {
@@ -245,6 +241,6 @@ fn tell(
     if let Some(Open { listener, tls: Some(tls), renewal }) = ports.external_metrics {
         renew(renewal, rest);
         let serve = external_metrics::serve(listener, tls, published.clone(), stop.clone());
-        rest.spawn(async move { serve.await.context("serving external metrics") });
+        super::spawn(rest, serve);
     }
 }

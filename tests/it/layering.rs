@@ -59,6 +59,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "yaml",
         ],
     ),
+    ("http_port", &[]),
     ("peers", &["policy", "telemetry"]),
     // Adapters out.
     (
@@ -94,7 +95,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         ],
     ),
     ("keda", &["autoscaler", "scaling"]),
-    ("external_metrics", &["autoscaler", "scaling"]),
+    ("external_metrics", &["autoscaler", "http_port", "scaling"]),
     (
         "ext_proc",
         &[
@@ -122,6 +123,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "discovery",
             "endpoint",
             "flow_control",
+            "http_port",
             "lifecycle",
             "manifests",
             "policy",
