@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use crate::policy::PolicyReader;
+use crate::poller::exposition::{self, Sample, Wanted};
 use crate::telemetry::metrics::Metrics;
 
 /// Time between two readings of a peer, and the longest that one may take.
@@ -71,24 +72,26 @@ pub fn sum(heard: &Heard, now: Instant) -> Sum {
     sum
 }
 
-/// Reads an exposition of ours; families of no interest are passed over.
-fn page(text: &str) -> Page {
+/// The families of a page that are read.
+const FAMILIES: [&str; 4] = [
+    "plumbline_waiting_requests",
+    "plumbline_waiting_bytes",
+    "plumbline_endpoint_in_flight_requests",
+    "plumbline_policy_info",
+];
+
+/// Reads an exposition of ours; `wanted` are [`FAMILIES`].
+fn page(bytes: &[u8], wanted: &Wanted) -> Page {
     let mut page = Page::default();
-    for line in text.lines().filter(|line| !line.starts_with('#')) {
-        let Some((series, value)) = line.rsplit_once(' ') else { continue };
-        let name = series.split('{').next().unwrap_or(series);
-        // Counts are written as whole numbers.
-        let count = value.parse::<f64>().map_or(0, |value| value.max(0.0) as u64);
-        match name {
-            "plumbline_waiting_requests" => page.held = count,
-            "plumbline_waiting_bytes" => page.held_bytes = count,
-            "plumbline_endpoint_in_flight_requests" => page.in_flight += count,
-            "plumbline_policy_info" => {
-                let digest =
-                    series.split_once("digest=\"").and_then(|(_, rest)| rest.split('"').next());
-                page.digest = digest.map(str::to_owned);
-            }
-            _ => {}
+    for line in exposition::lines(bytes, wanted) {
+        let Some(Sample { labels, value: Some(value), .. }) = line.sample else { continue };
+        // Counts are whole, and the parser passes no negative ones.
+        let count = value as u64;
+        match line.family {
+            0 => page.held = count,
+            1 => page.held_bytes = count,
+            2 => page.in_flight += count,
+            _ => page.digest = labels.get("digest").map(|digest| digest.text().into_owned()),
         }
     }
     page
@@ -120,6 +123,7 @@ pub async fn follow(
     let mut connector = HttpConnector::new();
     connector.set_nodelay(true);
     let client = Client::builder(TokioExecutor::new()).build(connector);
+    let wanted = Wanted::new(FAMILIES);
     let (mut ticks, mut differences, mut told) = (interval(EVERY), Differences::default(), false);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -127,7 +131,7 @@ pub async fn follow(
             _ = ticks.tick() => {}
             () = heard.closed() => return,
         }
-        let pages = peers.iter().map(|peer| fetch(&client, peer));
+        let pages = peers.iter().map(|peer| fetch(&client, peer, &wanted));
         let pages = futures_util::future::join_all(pages).await;
         let (now, ours) = (Instant::now(), policy.load().digest.clone());
         let mut differs = false;
@@ -153,14 +157,18 @@ pub async fn follow(
     }
 }
 
-async fn fetch(client: &Client<HttpConnector, Full<Bytes>>, peer: &str) -> Option<Page> {
+async fn fetch(
+    client: &Client<HttpConnector, Full<Bytes>>,
+    peer: &str,
+    wanted: &Wanted,
+) -> Option<Page> {
     let request =
         Request::get(format!("http://{peer}/metrics")).body(Full::new(Bytes::new())).ok()?;
     let read = async {
         let response = client.request(request).await.ok()?;
         let good = response.status() == StatusCode::OK;
         let body = Limited::new(response.into_body(), MAX_PAGE).collect().await.ok()?.to_bytes();
-        good.then(|| page(&String::from_utf8_lossy(&body)))
+        good.then(|| page(&body, wanted))
     };
     timeout(EVERY, read).await.ok()?
 }
@@ -180,7 +188,11 @@ mod tests {
                     plumbline_endpoint_in_flight_requests{endpoint=\"d/c\"} 5\n\
                     plumbline_policy_info{digest=\"abc\"} 1\nbroken\n";
         let digest = Some("abc".to_owned());
-        assert_eq!(page(text), Page { held: 3, held_bytes: 900, in_flight: 7, digest });
+        let wanted = Wanted::new(FAMILIES);
+        assert_eq!(
+            page(text.as_bytes(), &wanted),
+            Page { held: 3, held_bytes: 900, in_flight: 7, digest }
+        );
     }
 
     /// Mutants: an unread peer as nothing in flight; one that was never read left out; 5 s as read.

@@ -60,7 +60,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         ],
     ),
     ("http_port", &[]),
-    ("peers", &["policy", "telemetry"]),
+    ("peers", &["policy", "poller", "telemetry"]),
     // Adapters out.
     (
         "telemetry",

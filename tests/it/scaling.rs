@@ -85,6 +85,37 @@ async fn keda_hears_the_target_of_a_saturated_pool() {
     assert_eq!(picker.metric("plumbline_autoscaler_inert").await, 0);
 }
 
+/// What an HPA reads, over TLS by a client that is no code of ours. Mutants: a target of another
+/// variant; a port that speaks plaintext; a namespace that shows another's variants.
+#[tokio::test]
+async fn external_metrics_tell_the_same_target() {
+    let (_sims, picker) = two(10, Mode::On, ONE).await;
+    let keda = Keda::connect(picker.keda.unwrap()).await;
+    let at = picker.external_metrics.unwrap();
+    let get = async |path: &str| {
+        let url = format!("https://{at}/apis/external.metrics.k8s.io/v1beta1{path}");
+        let output = tokio::process::Command::new("curl").args(["-sk", &url]).output();
+        let output = output.await.expect("curl");
+        serde_json::from_slice::<Value>(&output.stdout).map_err(|error| error.to_string())
+    };
+    let metric = "plumbline_desired_replicas?labelSelector=variant_name%3Dv";
+    wait_for("the target of KEDA", async || {
+        let wanted = keda.wanted(object(&[("variantName", "v")])).await;
+        let wanted = wanted.map_err(|status| status.to_string())?;
+        let list = get(&format!("/namespaces/ns/{metric}")).await?;
+        let items = list["items"].as_array().cloned().unwrap_or_default();
+        let quantity = Value::from(wanted.to_string());
+        match items.as_slice() {
+            [item] if wanted > 2 && item["value"] == quantity => Ok(()),
+            _ => Err(format!("{wanted}, {list}")),
+        }
+    })
+    .await;
+    assert_eq!(get("").await.unwrap()["kind"], "APIResourceList");
+    let other = get(&format!("/namespaces/other/{metric}")).await.unwrap();
+    assert!(other["items"].as_array().is_none_or(Vec::is_empty), "{other}");
+}
+
 /// Mutants: a missing name taken for any variant; NOT_FOUND without the names there are.
 #[tokio::test]
 async fn a_question_without_an_answer_says_why() {

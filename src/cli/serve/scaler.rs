@@ -105,11 +105,10 @@ impl Scaling {
         warnings: &mut Vec<String>,
     ) -> Scaler {
         let (file, variants) = self.variants(file, errors);
-        let named = variants.models();
-        if let (Some(id), Some(other)) =
-            (&model.id, named.iter().find(|m| **m != model.id.as_deref().unwrap_or("")))
-        {
-            errors.push(format!("--model-id {id:?}: the variants name the model {other:?}"));
+        for other in variants.models() {
+            if let Some(id) = model.id.as_deref().filter(|id| *id != other) {
+                errors.push(format!("--model-id {id:?}: the variants name the model {other:?}"));
+            }
         }
         let on = self.scaler == ScalerMode::On;
         if self.external_metrics && !on {
