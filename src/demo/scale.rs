@@ -99,6 +99,7 @@ struct Stage {
     actuator: Actuator,
     scaler: Scaler,
     start: Instant,
+    next_poll: Instant,
     last: Seen,
     folder: Folder,
 }
@@ -150,6 +151,7 @@ impl Stage {
             actuator,
             scaler,
             start,
+            next_poll: start,
             last,
             folder,
         })
@@ -259,19 +261,14 @@ impl Stage {
             pending: number("pending"),
         };
         let now = self.start.elapsed();
-        if self.polls_now(began) {
+        if began >= self.next_poll {
+            self.next_poll = began + POLL;
             let answer = self.scaler.poll().await?;
             let wanted = self.actuator.decide(answer, self.replicas.count(), now);
             self.act(screen, wanted)?;
         }
         sleep_until(began + LOOK).await;
         Ok(())
-    }
-
-    /// Polls fall on whole seconds of the course.
-    fn polls_now(&self, began: Instant) -> bool {
-        let since = began - self.start;
-        since.as_millis() % POLL.as_millis() < LOOK.as_millis()
     }
 
     fn act(&mut self, screen: &mut Screen, wanted: u32) -> Result<()> {
