@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
+use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -230,9 +231,9 @@ impl App {
             linger: unseen(settings.scrape_interval),
         };
         let checks = health::Checks::into_service(lifecycle.clone(), stopped_serving.clone());
-        let routes = Routes::new(picking.into_service()).add_service(checks).prepare();
+        let service = picking.into_service(Routes::new(checks).prepare());
         let ext_proc =
-            server::serve(bound.grpc, bound.tls, routes, settings.threads, stopped_serving);
+            server::serve(bound.grpc, bound.tls, service, settings.threads, stopped_serving);
         serving.spawn(async move { ext_proc.await.context("serving ext_proc") });
         let pages = Admin {
             store: store.clone(),
@@ -381,7 +382,7 @@ fn spawn_pages(
     stop: &watch::Receiver<bool>,
 ) {
     let checks = health::Checks::into_service(lifecycle.clone(), stop.clone());
-    let routes = Routes::new(checks).prepare();
+    let routes = TowerToHyperService::new(Routes::new(checks).prepare());
     let health = server::serve(health, None, routes, Threads::Here, stop.clone());
     rest.spawn(async move { health.await.context("serving health") });
     spawn(rest, admin::serve(admin, pages, stop.clone()));

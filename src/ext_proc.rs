@@ -4,6 +4,7 @@
 //! loads; the protocol is the session's, the proto types are `wire`'s, connections are `server`'s.
 
 mod decision;
+mod frames;
 mod grpc;
 mod head;
 mod message;
@@ -18,6 +19,8 @@ mod wire;
 
 use std::sync::Arc;
 use std::time::Duration;
+
+use tonic::service::Routes;
 
 use crate::flow_control::FlowControl;
 use crate::policy::PolicyReader;
@@ -85,11 +88,11 @@ impl Default for Options {
 }
 
 impl Picking {
-    /// The gRPC service.
-    pub fn into_service(self) -> ExternalProcessor {
+    /// The gRPC service; `others` is served on the same port.
+    pub fn into_service(self, others: Routes) -> ExternalProcessor {
         let Options { max_message_in, max_message_out, .. } = self.options;
         // A BUFFERED body is one message; the frame around it needs some room of its own.
         let needed = self.max_body.max(MIN_MESSAGE).saturating_add(64 << 10);
-        ExternalProcessor::new(self, max_message_in.unwrap_or(needed), max_message_out)
+        ExternalProcessor::new(self, (max_message_in.unwrap_or(needed), max_message_out), others)
     }
 }

@@ -9,11 +9,22 @@ use futures_util::{Stream, StreamExt as _, future};
 use tokio::sync::watch;
 use tokio_stream::wrappers::WatchStream;
 use tonic::{Request, Response, Status};
-use tonic_health::pb::health_check_response::ServingStatus;
-use tonic_health::pb::health_server::{Health, HealthServer};
-use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
+use self::contract::health_check_response::ServingStatus;
+use self::contract::health_server::{Health, HealthServer};
+use self::contract::{
+    HealthCheckRequest, HealthCheckResponse, HealthListRequest, HealthListResponse,
+};
 use crate::lifecycle::{self, Lifecycle};
+
+/// What `proto/health.proto` defines. Crates that bring the protocol along know no `List`.
+#[allow(missing_docs, unreachable_pub, clippy::all)]
+pub mod contract {
+    tonic::include_proto!("grpc.health.v1");
+}
+
+/// Services that are asked for by name; the first is what gateways ask for.
+const NAMES: [&str; 3] = [crate::ext_proc::SERVICE_NAME, "liveness", "readiness"];
 
 /// The health service of one port.
 pub struct Checks {
@@ -42,6 +53,15 @@ impl Health for Checks {
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<HealthCheckResponse>, Status> {
         Ok(Response::new(serving(&request.get_ref().service, &self.lifecycle.status())))
+    }
+
+    async fn list(
+        &self,
+        _: Request<HealthListRequest>,
+    ) -> Result<Response<HealthListResponse>, Status> {
+        let now = self.lifecycle.status();
+        let statuses = NAMES.map(|name| (name.to_owned(), serving(name, &now)));
+        Ok(Response::new(HealthListResponse { statuses: statuses.into() }))
     }
 
     type WatchStream = Pin<Box<dyn Stream<Item = Result<HealthCheckResponse, Status>> + Send>>;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -233,7 +234,7 @@ fn tell(
     if let Some(Open { listener, tls, renewal }) = ports.keda {
         renew(renewal, rest);
         let scaler = keda::Scaler::new(published.clone(), stop.clone()).into_service();
-        let routes = Routes::new(scaler).prepare();
+        let routes = TowerToHyperService::new(Routes::new(scaler).prepare());
         let serve = server::serve(listener, tls, routes, Threads::Here, stop.clone());
         rest.spawn(async move { serve.await.context("serving KEDA's scaler") });
     }

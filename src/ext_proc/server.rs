@@ -5,20 +5,20 @@
 //! streams, spreads the load.
 
 use std::io;
-use std::net::SocketAddr;
-use std::pin::Pin;
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::stream;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use http::{Request, Response};
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper::service::Service;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
-use tonic::service::Routes;
-use tonic::transport::Server;
-use tonic::transport::server::Connected;
 
 /// Resets that a connection may have pending. The default of 20 lets a burst of client aborts close
 /// the connection under everybody else's requests.
@@ -58,22 +58,29 @@ struct DataThread {
 ///
 /// # Errors
 /// A data thread that cannot start, or a listener that fails for good.
-pub async fn serve(
+pub async fn serve<S, B>(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
-    routes: Routes,
+    service: S,
     threads: Threads,
     mut drain: watch::Receiver<bool>,
-) -> io::Result<()> {
+) -> io::Result<()>
+where
+    S: Serve<B>,
+    B: Answer,
+{
     let mut data = Vec::new();
     let mut joins = Vec::new();
     let count = if let Threads::Own(count) = threads { count.max(1) } else { 1 };
     for index in 0..count {
         let (connections, incoming) = mpsc::unbounded_channel();
         let open = Arc::new(());
-        let run = run(incoming, Arc::clone(&open), tls.clone(), routes.clone(), drain.clone());
+        let run = run(incoming, Arc::clone(&open), tls.clone(), service.clone(), drain.clone());
         joins.push(match threads {
-            Threads::Here => tokio::spawn(run),
+            Threads::Here => tokio::spawn(async move {
+                run.await;
+                Ok(())
+            }),
             Threads::Own(_) => {
                 let thread = spawn_thread(index, run)?;
                 tokio::task::spawn_blocking(move || {
@@ -97,10 +104,11 @@ pub async fn serve(
 
 fn spawn_thread(
     index: usize,
-    run: impl Future<Output = io::Result<()>> + Send + 'static,
+    run: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<std::thread::JoinHandle<io::Result<()>>> {
     std::thread::Builder::new().name(format!("data-{index}")).spawn(move || {
-        tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(run)
+        tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(run);
+        Ok(())
     })
 }
 
@@ -124,48 +132,79 @@ async fn deal(listener: &TcpListener, data: &[DataThread]) {
     }
 }
 
-/// One data thread: hands its connections to a tonic server of its own.
-async fn run(
+/// One data thread: serves the connections that are dealt to it until there are no more.
+async fn run<S, B>(
     mut dealt: mpsc::UnboundedReceiver<std::net::TcpStream>,
     open: Arc<()>,
     tls: Option<TlsAcceptor>,
-    routes: Routes,
-    mut drain: watch::Receiver<bool>,
-) -> io::Result<()> {
-    let (ready, mut accepted) = mpsc::channel::<io::Result<Connection>>(16);
-    let handshakes = async move {
-        while let Some(tcp) = dealt.recv().await {
-            let (ready, tls, open) = (ready.clone(), tls.clone(), Arc::clone(&open));
-            tokio::spawn(async move {
-                match Connection::establish(tcp, tls, open).await {
-                    // A closed channel means that the server drains; the connection is dropped.
-                    Ok(connection) => drop(ready.send(Ok(connection)).await),
-                    Err(error) => tracing::debug!(%error, "an ext_proc handshake failed"),
-                }
-            });
+    service: S,
+    drain: watch::Receiver<bool>,
+) where
+    S: Serve<B>,
+    B: Answer,
+{
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            tcp = dealt.recv() => {
+                let Some(tcp) = tcp else { break };
+                let (tls, service, drain) = (tls.clone(), service.clone(), drain.clone());
+                let open = Arc::clone(&open);
+                connections.spawn(async move {
+                    match establish(tcp, tls).await {
+                        Ok(Io::Plain(tcp)) => connection(TokioIo::new(tcp), service, drain).await,
+                        Ok(Io::Tls(tls)) => connection(TokioIo::new(*tls), service, drain).await,
+                        Err(error) => tracing::debug!(%error, "an ext_proc handshake failed"),
+                    }
+                    drop(open);
+                });
+            }
+            // Only so that they do not gather: a connection that failed is the gateway's business.
+            Some(_) = connections.join_next() => {}
         }
-    };
-    tokio::spawn(handshakes);
-    let incoming = stream::poll_fn(move |cx| accepted.poll_recv(cx));
-    Server::builder()
-        .http2_max_pending_accept_reset_streams(Some(MAX_PENDING_RESETS))
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .http2_keepalive_interval(Some(KEEPALIVE))
-        .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
-        .add_routes(routes)
-        .serve_with_incoming_shutdown(incoming, async move {
-            // A dropped sender is a process on its way out.
-            let _ = drain.wait_for(|draining| *draining).await;
-        })
-        .await
-        .map_err(io::Error::other)
+    }
+    while connections.join_next().await.is_some() {}
 }
 
-/// One gateway connection, plain or TLS, counted while it is open.
-struct Connection {
-    io: Io,
-    _open: Arc<()>,
+/// One connection until the gateway closes it, or until a drain has let its streams end.
+async fn connection<Io, S, B>(io: Io, service: S, mut drain: watch::Receiver<bool>)
+where
+    Io: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+    S: Serve<B>,
+    B: Answer,
+{
+    let mut http2 = http2::Builder::new(TokioExecutor::new());
+    http2
+        .timer(TokioTimer::new())
+        .auto_date_header(false)
+        .max_concurrent_streams(None)
+        .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
+        .max_local_error_reset_streams(None)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .keep_alive_interval(KEEPALIVE)
+        .keep_alive_timeout(KEEPALIVE_TIMEOUT);
+    let mut serving = pin!(http2.serve_connection(io, service));
+    let ended = tokio::select! {
+        biased;
+        ended = serving.as_mut() => Some(ended),
+        () = drained(&mut drain) => None,
+    };
+    let ended = match ended {
+        Some(ended) => ended,
+        None => {
+            serving.as_mut().graceful_shutdown();
+            serving.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "an ext_proc connection broke");
+    }
+}
+
+async fn drained(drain: &mut watch::Receiver<bool>) {
+    // A dropped sender is a process on its way out.
+    let _ = drain.wait_for(|draining| *draining).await;
 }
 
 enum Io {
@@ -173,91 +212,47 @@ enum Io {
     Tls(Box<tokio_rustls::server::TlsStream<TcpStream>>),
 }
 
-impl Connection {
-    async fn establish(
-        tcp: std::net::TcpStream,
-        tls: Option<TlsAcceptor>,
-        open: Arc<()>,
-    ) -> io::Result<Self> {
-        let tcp = TcpStream::from_std(tcp)?;
-        // Without it every small answer waits for the peer's delayed acknowledgement: 44 ms.
-        tcp.set_nodelay(true)?;
-        let io = match tls {
-            None => Io::Plain(tcp),
-            Some(acceptor) => {
-                let handshake = tokio::time::timeout(HANDSHAKE_LIMIT, acceptor.accept(tcp));
-                Io::Tls(Box::new(handshake.await??))
-            }
-        };
-        Ok(Self { io, _open: open })
-    }
+async fn establish(tcp: std::net::TcpStream, tls: Option<TlsAcceptor>) -> io::Result<Io> {
+    let tcp = TcpStream::from_std(tcp)?;
+    // Without it every small answer waits for the peer's delayed acknowledgement: 44 ms.
+    tcp.set_nodelay(true)?;
+    let Some(acceptor) = tls else { return Ok(Io::Plain(tcp)) };
+    let handshake = tokio::time::timeout(HANDSHAKE_LIMIT, acceptor.accept(tcp));
+    Ok(Io::Tls(Box::new(handshake.await??)))
 }
 
-impl Connected for Connection {
-    type ConnectInfo = Option<SocketAddr>;
-
-    fn connect_info(&self) -> Self::ConnectInfo {
-        match &self.io {
-            Io::Plain(tcp) => tcp.peer_addr().ok(),
-            Io::Tls(tls) => tls.get_ref().0.peer_addr().ok(),
-        }
-    }
+/// What answers the requests of a port; one clone a connection.
+pub trait Serve<B>:
+    Service<
+        Request<Incoming>,
+        Response = Response<B>,
+        Error: std::error::Error + Send + Sync,
+        Future: Send,
+    > + Clone
+    + Send
+    + 'static
+{
 }
 
-impl AsyncRead for Connection {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().io {
-            Io::Plain(io) => Pin::new(io).poll_read(cx, buf),
-            Io::Tls(io) => Pin::new(io).poll_read(cx, buf),
-        }
-    }
+impl<B, S> Serve<B> for S where
+    S: Service<
+            Request<Incoming>,
+            Response = Response<B>,
+            Error: std::error::Error + Send + Sync,
+            Future: Send,
+        > + Clone
+        + Send
+        + 'static
+{
 }
 
-impl AsyncWrite for Connection {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        match &mut self.get_mut().io {
-            Io::Plain(io) => Pin::new(io).poll_write(cx, buf),
-            Io::Tls(io) => Pin::new(io).poll_write(cx, buf),
-        }
-    }
+/// The body of such an answer.
+pub trait Answer:
+    Body<Data: Send, Error: std::error::Error + Send + Sync> + Send + 'static
+{
+}
 
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        match &mut self.get_mut().io {
-            Io::Plain(io) => Pin::new(io).poll_write_vectored(cx, bufs),
-            Io::Tls(io) => Pin::new(io).poll_write_vectored(cx, bufs),
-        }
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        match &self.io {
-            Io::Plain(io) => io.is_write_vectored(),
-            Io::Tls(io) => io.is_write_vectored(),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().io {
-            Io::Plain(io) => Pin::new(io).poll_flush(cx),
-            Io::Tls(io) => Pin::new(io).poll_flush(cx),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().io {
-            Io::Plain(io) => Pin::new(io).poll_shutdown(cx),
-            Io::Tls(io) => Pin::new(io).poll_shutdown(cx),
-        }
-    }
+impl<B> Answer for B where
+    B: Body<Data: Send, Error: std::error::Error + Send + Sync> + Send + 'static
+{
 }

@@ -1,4 +1,4 @@
-//! One ext_proc stream as a hand-written `Stream`: no task and no channel per request.
+//! One ext_proc stream, polled for its answers: no task and no channel per request.
 //!
 //! Decides the order of work (replies that are due go out first, then a verdict on a request that waits
 //! is carried out, then the gateway is read) and how long a request stays counted at its endpoint. The
@@ -6,14 +6,14 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use futures_util::Stream;
-use tonic::{Code, Status, Streaming};
+use hyper::body::Incoming;
+use tonic::{Code, Status};
 
 use super::Picking;
+use super::frames::Inbound;
 use super::head::ResponseFacts;
 use super::message::{ProcessingRequest, ProcessingResponse};
 use super::rejection::{self, Rejection};
@@ -31,7 +31,7 @@ use crate::store::Weight;
 /// The answers to one HTTP request; dropping it gives back what the request holds.
 pub(super) struct ProcessStream {
     picking: Arc<Picking>,
-    inbound: Streaming<ProcessingRequest>,
+    inbound: Inbound<Incoming>,
     session: Session,
     mutations: Mutations,
     declared: bool,
@@ -52,7 +52,7 @@ pub(super) struct ProcessStream {
 }
 
 impl ProcessStream {
-    pub(super) fn new(picking: Arc<Picking>, inbound: Streaming<ProcessingRequest>) -> Self {
+    pub(super) fn new(picking: Arc<Picking>, inbound: Inbound<Incoming>) -> Self {
         picking.metrics.streams.inc();
         let session = Session::new(picking.max_body);
         Self {
@@ -314,40 +314,44 @@ fn reader(facts: &ResponseFacts, restore: Option<Restore>) -> ResponseReader {
     ResponseReader::new(head, restore)
 }
 
-impl Stream for ProcessStream {
-    type Item = Result<ProcessingResponse, Status>;
-
-    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let this = self.get_mut();
+impl ProcessStream {
+    /// The next answer; `None` after the last.
+    ///
+    /// # Errors
+    /// The status that the stream is to end with, where it must not look like a clean end.
+    pub(super) fn poll_next(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<ProcessingResponse, Status>>> {
         loop {
-            if let Some(reply) = this.replies.pop_front() {
+            if let Some(reply) = self.replies.pop_front() {
                 return Poll::Ready(Some(Ok(reply)));
             }
-            if this.closing {
-                return Poll::Ready(this.failure.take().map(Err));
+            if self.closing {
+                return Poll::Ready(self.failure.take().map(Err));
             }
             // Polled before the gateway is, so that both can wake this stream.
-            let event = match this.turn.poll(cx) {
+            let event = match self.turn.poll(cx) {
                 Poll::Ready(verdict) => Heard::Verdict(verdict),
-                Poll::Pending => match ready!(Pin::new(&mut this.inbound).poll_next(cx)) {
+                Poll::Pending => match ready!(self.inbound.poll_next(cx)) {
                     Some(Ok(message)) => Heard::Message(message),
                     Some(Err(status)) => {
-                        this.on_broken(status);
+                        self.on_broken(status);
                         continue;
                     }
                     None => {
-                        this.on_half_close();
+                        self.on_half_close();
                         continue;
                     }
                 },
             };
             // Whatever state a fault leaves behind ends with this stream.
             let carried_out = catch_unwind(AssertUnwindSafe(|| match event {
-                Heard::Message(message) => this.on_message(message),
-                Heard::Verdict(verdict) => this.on_verdict(verdict),
+                Heard::Message(message) => self.on_message(message),
+                Heard::Verdict(verdict) => self.on_verdict(verdict),
             }));
             if carried_out.is_err() {
-                this.on_panic();
+                self.on_panic();
             }
         }
     }

@@ -80,8 +80,8 @@ async fn a_fault_is_a_500_in_its_stream_and_nothing_elsewhere() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = listener.local_addr().unwrap();
     let (_stop, stopped) = watch::channel(false);
-    let routes = Routes::new(picking.into_service()).prepare();
-    tokio::spawn(serve(listener, None, routes, Threads::Here, stopped));
+    let service = picking.into_service(Routes::default());
+    tokio::spawn(serve(listener, None, service, Threads::Here, stopped));
     let channel = Channel::from_shared(format!("http://{at}")).unwrap().connect().await.unwrap();
 
     let (mut healthy, mut broken) = (Gateway::open(&channel).await, Gateway::open(&channel).await);

@@ -78,8 +78,8 @@ async fn model_and_endpoint_are_of_one_version() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = listener.local_addr().unwrap();
     let (_stop, stopped) = watch::channel(false);
-    let routes = Routes::new(picking.into_service()).prepare();
-    let server = tokio::spawn(serve(listener, None, routes, Threads::Own(1), stopped));
+    let service = picking.into_service(Routes::default());
+    let server = tokio::spawn(serve(listener, None, service, Threads::Own(1), stopped));
     let done = Arc::new(AtomicBool::new(false));
     let swapping = {
         let done = Arc::clone(&done);

@@ -1,8 +1,11 @@
 //! Recorded lines that sum up many dialogs, or that are none: storms, health, signals.
 
+use std::collections::BTreeMap;
+
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use plumbline::admin::health::contract;
 use plumbline::conformance::answer::code_name;
 use plumbline::conformance::connection::{Target, connect};
 use plumbline::conformance::dialog::{Step, parse};
@@ -65,7 +68,17 @@ async fn health(picker: &Picker, names: &[Value]) -> Value {
             Ok(_) => "a stream".to_owned(),
             Err(status) => format!("gRPC {}", code_name(status.code())),
         },
+        "List": listed(picker).await,
     })
+}
+
+/// Every service that is known by name.
+async fn listed(picker: &Picker) -> Value {
+    let target = Target { address: picker.health.to_string(), tls: false };
+    let mut client = contract::health_client::HealthClient::new(connect(&target).await.unwrap());
+    let answer = client.list(contract::HealthListRequest {}).await.unwrap().into_inner();
+    let told = answer.statuses.iter().collect::<BTreeMap<_, _>>().into_iter();
+    told.map(|(name, status)| (name.clone(), Value::from(status.status().as_str_name()))).collect()
 }
 
 async fn statuses(mut client: HealthClient<Channel>, names: &[Value]) -> Value {

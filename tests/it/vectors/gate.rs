@@ -173,8 +173,8 @@ async fn serve(input: &Value, profile: Profile) -> (SocketAddr, watch::Sender<bo
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = watch::channel(false);
-    let routes = Routes::new(picking.into_service()).prepare();
-    tokio::spawn(server::serve(listener, None, routes, Threads::Here, stopped));
+    let service = picking.into_service(Routes::default());
+    tokio::spawn(server::serve(listener, None, service, Threads::Here, stopped));
     (address, stop)
 }
 
