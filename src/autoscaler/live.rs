@@ -216,12 +216,13 @@ impl Autoscaler {
             saturation::pool_saturation(&state.loads, &policy.thresholds)
         };
         state.saturated = saturation >= 1.0;
-        if state.cadence.saturation(saturation) {
+        if state.cadence.saturation(saturation, millis) {
             state.hurry("saturation");
         }
         let held = self.sources.flow.as_ref().map_or(0, |flow| flow.held().requests);
         if state.held == 0 && held > 0 {
             state.hurry("held");
+            state.cadence.hurry_at_once();
         }
         state.held = held;
         pool
@@ -278,6 +279,10 @@ impl Autoscaler {
         let before = std::mem::replace(&mut state.learned, learned);
         let trigger = std::mem::replace(&mut state.trigger, INTERVAL);
         self.publish(&plan, standing);
+        let mut variants = plan.models.iter().flat_map(|model| &model.variants);
+        if state.cadence.planned(variants.any(|v| v.target > v.current), now) {
+            state.hurry("saturation");
+        }
         let metrics = &self.sources.metrics.scaling;
         metrics.planned(trigger, began.elapsed());
         metrics.inert(state.inert.note(&plan, state.saturated, now));
@@ -407,5 +412,6 @@ fn forget(learned: &mut Learned, input: &Input) {
         })
     };
     learned.published.retain(|key, _| known(key));
+    learned.falls.retain(|key, _| known(key));
     learned.settle.retain(|key, _| input.models.iter().any(|model| model.key() == *key));
 }

@@ -27,6 +27,8 @@ pub struct Learned {
     pub windows: BTreeMap<String, Window>,
     /// Targets as last published, by `namespace/model/variant`.
     pub published: BTreeMap<String, Published>,
+    /// Falls that are wanted and not published yet, by `namespace/model/variant`.
+    pub falls: BTreeMap<String, Fall>,
     /// Clocks of the last moves, by `namespace/model`.
     pub settle: BTreeMap<String, Settle>,
 }
@@ -107,6 +109,18 @@ pub struct Published {
     pub pending: u32,
     /// When that number last rose; it counts while `pending` is above 0.
     pub pending_since_millis: u64,
+}
+
+/// A lower target on its way to be published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Fall {
+    /// What was wanted last; replicas.
+    pub target: u32,
+    /// Since when any lower target is wanted.
+    pub since_millis: u64,
+    /// When a still lower one was wanted for the first time.
+    pub grown_millis: u64,
 }
 
 /// Clocks of one model's moves; `None`: never.

@@ -96,7 +96,8 @@ pub fn plan(input: &Input, rules: &Rules, learned: &Learned, now_millis: u64) ->
         Plan { generation: rules.generation, digest: rules.digest.clone(), ..Plan::default() };
     for mut course in courses {
         let stock = inventory.as_mut().filter(|_| course.is_limited());
-        finish(&mut course, &learned, stock, rules.advisory, freshness);
+        let moment = Moment { freshness, advisory: rules.advisory, now: now_millis };
+        finish(&mut course, &mut learned, stock, moment);
         if !rules.advisory {
             let pending = |name: &str| {
                 course.model.variants.iter().find(|v| v.name == name).map_or(0, |v| v.pending)
@@ -391,15 +392,28 @@ fn limit(courses: &mut [Course<'_>], inventory: &mut Inventory) {
     }
 }
 
+/// What holds for a whole plan.
+#[derive(Clone, Copy)]
+struct Moment {
+    /// Age in seconds at which a reading counts as none.
+    freshness: f64,
+    /// Nobody acts on it.
+    advisory: bool,
+    /// Milliseconds.
+    now: u64,
+}
+
 /// Clocks, guards, enforcer and bounds of one model.
 fn finish(
     course: &mut Course<'_>,
-    learned: &Learned,
+    learned: &mut Learned,
     mut inventory: Option<&mut Inventory>,
-    advisory: bool,
-    freshness: f64,
+    Moment { freshness, advisory, now }: Moment,
 ) {
     course.part("settle: a lower target is being reached", |c| falls::keep(c, learned));
+    if matches!(course.verdict, Verdict::Tokens(_)) {
+        course.part("settle: the fall still grows", |c| falls::ripen(c, learned, now));
+    }
     if !course.clocks.may_fall {
         course.part("settle: the last change has not settled", |c| falls::hold(c, learned));
     }

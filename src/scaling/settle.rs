@@ -119,6 +119,6 @@ pub fn publish(
     }
 }
 
-fn key(model: &ModelInput, variant: &str) -> String {
+pub(super) fn key(model: &ModelInput, variant: &str) -> String {
     format!("{}/{variant}", model.key())
 }

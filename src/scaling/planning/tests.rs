@@ -241,7 +241,8 @@ proptest! {
         for (variant, wish) in course.variants.iter_mut().zip(wishes) {
             variant.target = wish;
         }
-        finish(&mut course, &learned, None, false, 30.0);
+        let moment = Moment { freshness: 30.0, advisory: false, now: 0 };
+        finish(&mut course, &mut learned, None, moment);
         let plan = Plan { models: vec![report::of(course)], ..Plan::default() };
         check_guards(&input, &plan, &rules.table.global.default.thresholds)?;
     }
