@@ -7,7 +7,7 @@ STAGE := .ci/stage
 export PLUMBLINE_ENVOY ?= $(abspath $(ENVOY))
 export PLUMBLINE_PROMETHEUS ?= $(abspath $(PROMETHEUS))
 
-.PHONY: help setup envoy demo demo-scale test lint fmt bench fuzz soak
+.PHONY: help setup envoy demo demo-scale test test-kube lint fmt bench fuzz soak
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -38,6 +38,10 @@ test: | setup ## lint, one dev build, every test
 	@$(STAGE) "lint" $(MAKE) --no-print-directory lint
 	@$(STAGE) "build" cargo test --locked --no-run
 	@$(STAGE) "test" cargo test --locked
+
+test-kube: | setup ## tests on a real Kubernetes API server; the first run builds it, ten minutes
+	@$(STAGE) "kube server" .ci/kube-server
+	@PLUMBLINE_KUBE_SERVER="$$(.ci/kube-server)" $(STAGE) "kube test" cargo test --locked --test kube
 
 lint: ## formatting, clippy and documentation, warnings are errors
 	cargo fmt --check

@@ -38,13 +38,22 @@ pub use pool_file::PoolFile;
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Polls until `probe` holds and returns its value; fails with what was seen last.
-pub async fn wait_for<T>(level: &str, mut probe: impl AsyncFnMut() -> Result<T, String>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+pub async fn wait_for<T>(level: &str, probe: impl AsyncFnMut() -> Result<T, String>) -> T {
+    wait_within(PATIENCE, level, probe).await
+}
+
+/// The same for a level that may come later.
+pub async fn wait_within<T>(
+    patience: Duration,
+    level: &str,
+    mut probe: impl AsyncFnMut() -> Result<T, String>,
+) -> T {
+    let deadline = Instant::now() + patience;
     loop {
         match probe().await {
             Ok(value) => return value,
             Err(seen) if Instant::now() > deadline => {
-                panic!("waited {PATIENCE:?} for: {level}; seen last: {seen}")
+                panic!("waited {patience:?} for: {level}; seen last: {seen}")
             }
             Err(_) => sleep(Duration::from_millis(20)).await,
         }

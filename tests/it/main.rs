@@ -1,4 +1,4 @@
-//! The one integration binary: every module here runs the real parts it names.
+//! The integration binary that needs no cluster: every module here runs the real parts it names.
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::expect_used)]
 
 mod conformance;

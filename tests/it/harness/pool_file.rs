@@ -1,6 +1,6 @@
 //! An endpoints file whose content a test changes while a picker watches it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use plumbline::app::{Settings, Source};
 
@@ -28,15 +28,25 @@ impl PoolFile {
 
     /// The pool is these from now on; returns once the picker knows.
     pub async fn set(&self, picker: &Picker, endpoints: &[&str]) {
-        let next = self.path.with_extension("next");
-        std::fs::write(&next, document(endpoints)).expect("a file");
-        std::fs::rename(next, &self.path).expect("a new file in place of the old");
+        self.write(endpoints);
         wait_for("the new pool", async || {
             let seen = picker.pool().await.len();
             if seen == endpoints.len() { Ok(()) } else { Err(format!("{seen} endpoints")) }
         })
         .await;
     }
+
+    /// The pool is these from now on, whether a picker runs or not.
+    pub fn write(&self, endpoints: &[&str]) {
+        replace(&self.path, &document(endpoints));
+    }
+}
+
+/// Puts a new version of a watched file in place of the old one.
+pub fn replace(path: &Path, text: &str) {
+    let next = path.with_extension("next");
+    std::fs::write(&next, text).expect("a file");
+    std::fs::rename(next, path).expect("a new file in place of the old");
 }
 
 fn document(endpoints: &[&str]) -> String {
