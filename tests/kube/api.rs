@@ -119,17 +119,6 @@ impl Api {
         }
         Ok(())
     }
-
-    /// Merges `change` into the object at `path`, or into its status.
-    pub async fn patch(&self, path: &str, change: &Value) -> Result<Value, String> {
-        let body = ("application/merge-patch+json", change.to_string());
-        good(self.ask(Method::PATCH, path, Some(body)).await)
-    }
-
-    /// Deletes the object at `path`.
-    pub async fn delete(&self, path: &str) -> Result<Value, String> {
-        good(self.ask(Method::DELETE, path, None).await)
-    }
 }
 
 fn good(answer: Result<Answer, Error>) -> Result<Value, String> {
