@@ -24,7 +24,7 @@ pub mod contract {
 }
 
 /// Services that are asked for by name; the first is what gateways ask for.
-const NAMES: [&str; 3] = [crate::ext_proc::SERVICE_NAME, "liveness", "readiness"];
+const NAMES: [&str; 3] = ["envoy.service.ext_proc.v3.ExternalProcessor", "liveness", "readiness"];
 
 /// The health service of one port.
 pub struct Checks {
