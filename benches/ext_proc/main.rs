@@ -3,10 +3,12 @@
 //! where `taskset` is there.
 //!
 //! For each load it prints requests per second, CPU microseconds a request in the server, the 99th
-//! percentile of a round trip, and ratios. A request is headers and body in (full duplex, in chunks of
+//! percentile of a round trip, and ratios: medians over the turns, the ratios turn by turn, because the
+//! machine is not as fast in one minute as in the next. A request is headers and body in (full duplex, in chunks of
 //! 16 KiB), headers and body out, then a reset, as Envoy does. The picker has ten endpoints that nobody
 //! scrapes. A further line compares the picker with itself: 100 endpoints polled every 50 ms against
-//! four. The last is memory: what each of many streams costs whose body has not ended. Absolute numbers
+//! four; there the polled servers take their part of the client's core, so the CPU of a request is the
+//! figure, not how many there were. The last is memory: what each of many streams costs whose body has not ended. Absolute numbers
 //! are the machine's; the ratios are the figures. Words on the command line choose lines: a number is a
 //! load with so many requests at a time, `polled` and `held` are the others.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
@@ -24,7 +26,7 @@ use subject::{Figures, Subject, pin};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Times each server takes its turn at each load.
-const TURNS: usize = 3;
+const TURNS: usize = 5;
 /// Requests at a time, and bytes of a body.
 const LOADS: [(usize, usize); 4] = [(1, 2 << 10), (16, 2 << 10), (128, 2 << 10), (32, 220 << 10)];
 /// Streams that are held at once.
@@ -64,26 +66,37 @@ async fn beside_the_floor(at_a_time: usize, bytes: usize) {
         command
     });
     let plumbline = Subject::picker(1..=10);
-    let (mut base, mut ours) = (Figures::default(), Figures::default());
+    let (mut base, mut ours) = (Vec::new(), Vec::new());
     for _ in 0..TURNS {
-        base.better(floor.load(at_a_time, bytes).await);
-        ours.better(plumbline.load(at_a_time, bytes).await);
+        base.push(floor.load(at_a_time, bytes).await);
+        ours.push(plumbline.load(at_a_time, bytes).await);
     }
     line(&format!("{at_a_time} x {bytes} B"), &base, &ours);
 }
 
-fn line(name: &str, base: &Figures, ours: &Figures) {
+/// Prints what was measured in turn.
+fn line(name: &str, base: &[Figures], ours: &[Figures]) {
+    let of = |all: &[Figures], figure: fn(&Figures) -> f64| median(all.iter().map(figure));
+    let ratio = |figure: fn(&Figures) -> f64| {
+        median(ours.iter().zip(base).map(|(ours, base)| figure(ours) / figure(base)))
+    };
     println!(
         "{name:>20}  {:>9.0} {:>8.1} {:>9.0}   {:>9.0} {:>8.1} {:>9.0}   {:>7.2} {:>7.2}",
-        base.per_second,
-        base.cpu_micros,
-        base.p99_micros,
-        ours.per_second,
-        ours.cpu_micros,
-        ours.p99_micros,
-        ours.per_second / base.per_second,
-        ours.cpu_micros / base.cpu_micros
+        of(base, |it| it.per_second),
+        of(base, |it| it.cpu_micros),
+        of(base, |it| it.p99_micros),
+        of(ours, |it| it.per_second),
+        of(ours, |it| it.cpu_micros),
+        of(ours, |it| it.p99_micros),
+        ratio(|it| it.per_second),
+        ratio(|it| it.cpu_micros)
     );
+}
+
+fn median(figures: impl Iterator<Item = f64>) -> f64 {
+    let mut sorted: Vec<f64> = figures.collect();
+    sorted.sort_unstable_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
 }
 
 /// What polling costs requests: both pickers on core 0, the polled servers with the client on core 1.
@@ -94,11 +107,11 @@ async fn polled() {
     servers.args(["sim", "--count", &SERVERS.to_string(), "--port", &first.to_string()]);
     let servers = Subject::spawn(servers, SocketAddr::from(([127, 0, 0, 1], first)));
     pin(servers.process.id(), 1);
-    let (mut few, mut many) = (Figures::default(), Figures::default());
+    let (mut few, mut many) = (Vec::new(), Vec::new());
     for _ in 0..TURNS {
         // One at a time: a picker polls whether or not it serves.
-        for (count, best) in [(4, &mut few), (SERVERS, &mut many)] {
-            best.better(Subject::picker(first..=first + count - 1).load(16, 2 << 10).await);
+        for (count, turns) in [(4, &mut few), (SERVERS, &mut many)] {
+            turns.push(Subject::picker(first..=first + count - 1).load(16, 2 << 10).await);
         }
     }
     line("polled: 4 / 100", &few, &many);

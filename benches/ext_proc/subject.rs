@@ -10,7 +10,7 @@ use tonic::transport::Channel;
 use crate::client::run;
 
 /// How long one turn is measured.
-const RUN: Duration = Duration::from_secs(3);
+const RUN: Duration = Duration::from_secs(2);
 
 /// One of the servers that are compared.
 pub(crate) struct Subject {
@@ -18,20 +18,11 @@ pub(crate) struct Subject {
     address: SocketAddr,
 }
 
-#[derive(Default)]
+/// What one turn showed.
 pub(crate) struct Figures {
     pub(crate) per_second: f64,
     pub(crate) cpu_micros: f64,
     pub(crate) p99_micros: f64,
-}
-
-impl Figures {
-    /// Keeps the turn with the most requests: noise only ever takes some away.
-    pub(crate) fn better(&mut self, other: Self) {
-        if other.per_second > self.per_second {
-            *self = other;
-        }
-    }
 }
 
 impl Subject {
