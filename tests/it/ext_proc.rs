@@ -217,7 +217,7 @@ async fn an_event_stream_passes_chunk_by_chunk() {
     at_rest(&picker).await;
 }
 
-/// Control headers of a client are removed, whatever their case; its destination is overwritten
+/// U170: control headers of a client are removed, whatever their case; its destination is overwritten
 /// (U022, checked by the script). Mutant: any name missing from the list.
 #[tokio::test]
 async fn forged_control_headers_are_removed() {
